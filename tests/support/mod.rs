@@ -1,0 +1,32 @@
+//! What the tests share: a fault proxy, a server that answers as a test likes, and small helpers.
+#![allow(clippy::as_conversions, clippy::unwrap_used)] // test code, outside of test functions
+#![allow(dead_code, unreachable_pub)] // every test binary uses its own part
+
+pub mod fake;
+pub mod proxy;
+
+use std::time::{Duration, Instant};
+
+use quorlock::testing::Server;
+
+pub fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+pub fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// What a key holds on each server.
+pub fn values(servers: &[Server], key: &str) -> Vec<Option<String>> {
+    servers.iter().map(|server| server.get(key).unwrap()).collect()
+}
+
+/// Waits for what must come true by itself.
+pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < secs(10), "{what}");
+        std::thread::sleep(ms(2));
+    }
+}
