@@ -1,0 +1,175 @@
+//! `quorlock run`: get the lock, run the command, give the lock back, in this order and on every way out.
+
+use std::{
+    os::unix::ffi::OsStrExt,
+    sync::mpsc::{Receiver, Sender, channel},
+    time::{Duration, Instant},
+};
+
+use quorlock::{
+    AcquireError, Attempt, Builder, ConnectError, LocalGuard, LocalLocker, ReleaseError,
+};
+
+use crate::{
+    args::{OnLost, Run},
+    child::Child,
+    exit::{self, Failure},
+    patience::{Patience, Rest},
+    say::{quoted, say},
+    signals::{self, Event},
+    supervise::{Fate, Supervisor, Terms},
+};
+
+pub(crate) fn main(options: &Run) -> Result<u8, Failure> {
+    let builder = options.builder()?;
+    warn_of_even(options.nodes.urls()?.len());
+    let (sender, events) = channel();
+    signals::listen(sender.clone())
+        .map_err(|error| Failure::system(format_args!("cannot listen for signals: {error}")))?;
+    let started = Instant::now();
+    let mut patience = Patience::new(options.wait(), &events);
+    let locker = connect(&builder, &mut patience)?;
+    let result = acquire(&locker, options, &mut patience).and_then(|guard| {
+        if options.verbose {
+            say(format_args!("locked in {:.1?}", started.elapsed()));
+            say_votes(guard.attempt());
+        }
+        hold(guard, options, (sender, &events))
+    });
+    // Whatever was released is answered, or the system might discard it with our sockets.
+    locker.flush(FLUSH_MAX);
+    result
+}
+
+/// Runs the command under the lock, and releases the lock.
+fn hold(
+    guard: LocalGuard,
+    options: &Run,
+    (sender, events): (Sender<Event>, &Receiver<Event>),
+) -> Result<u8, Failure> {
+    let resource = options.resource.as_bytes();
+    let mut child = Child::start(&options.command(), resource, guard.token(), sender)?;
+    let &Run { ttl, on_lost, kill_after, .. } = options;
+    let terms = Terms { ttl, on_lost, kill_after };
+    let mut fate = Supervisor::new(&guard, &mut child, terms).supervise(events);
+    let code = child.reap();
+    match guard.release() {
+        Err(error @ ReleaseError::NotHeld(_)) if fate == Fate::Kept => {
+            say(format_args!("the lock was lost while the command ran: {error}"));
+            fate = Fate::Lost;
+        }
+        Err(error) if options.verbose => say(error),
+        _ => {}
+    }
+    Ok(match (fate, on_lost) {
+        (Fate::Lost, OnLost::Kill) => exit::LOST,
+        _ => code,
+    })
+}
+
+/// Connects to a quorum of nodes, for as long as the wait allows.
+fn connect(builder: &Builder, patience: &mut Patience<'_>) -> Result<LocalLocker, Failure> {
+    let mut said = false;
+    loop {
+        let left = patience.left().filter(|left| !left.is_zero());
+        let timeout = left.map_or(CONNECT_MAX, |left| left.clamp(CONNECT_MIN, CONNECT_MAX));
+        let error = match builder.clone().connect_timeout(timeout).connect_local() {
+            Ok(locker) => {
+                patience.refresh();
+                return Ok(locker);
+            }
+            Err(ConnectError::Config(error)) => return Err(Failure::usage(error)),
+            Err(error @ ConnectError::Io(_)) => return Err(Failure::system(error)),
+            Err(error) => error,
+        };
+        let failure = Failure::new(exit::NO_QUORUM, format_args!("no quorum: {error}"));
+        if matches!(&error, ConnectError::NoQuorum(attempt) if is_hopeless(attempt)) {
+            return Err(failure);
+        }
+        match patience.rest() {
+            Rest::Again if said => {}
+            Rest::Again => say(format_args!("{}; trying again", failure.message)),
+            Rest::Over => return Err(failure),
+            Rest::Signalled(signal) => return Err(left_by(signal)),
+        }
+        said = true;
+    }
+}
+
+/// Acquires the lock, for as long as the wait allows.
+fn acquire(
+    locker: &LocalLocker,
+    options: &Run,
+    patience: &mut Patience<'_>,
+) -> Result<LocalGuard, Failure> {
+    let resource = options.resource.as_bytes();
+    let mut said = None;
+    loop {
+        let error = match locker.lock(resource).try_acquire() {
+            // Asked to leave while the nodes were: the guard is dropped, which releases the lock.
+            Ok(guard) => return patience.signalled().map_or(Ok(guard), |by| Err(left_by(by))),
+            Err(AcquireError::InvalidRequest(error)) => return Err(Failure::usage(error)),
+            Err(error) => error,
+        };
+        let failure = not_acquired(&error, options);
+        if error.attempt().is_some_and(is_hopeless) {
+            return Err(failure);
+        }
+        match patience.rest() {
+            Rest::Again => {
+                // Once for each reason in turn; that a lock is taken is nothing to worry about.
+                let worth_saying = options.verbose || !error.is_contended();
+                if worth_saying && said.replace(failure.code) != Some(failure.code) {
+                    say(format_args!("{}; trying again", failure.message));
+                }
+            }
+            Rest::Over => return Err(failure),
+            Rest::Signalled(signal) => return Err(left_by(signal)),
+        }
+    }
+}
+
+/// What a failed attempt means if it was the last.
+fn not_acquired(error: &AcquireError, options: &Run) -> Failure {
+    let code = if error.is_contended() { options.conflict_exit_code } else { exit::NO_QUORUM };
+    let resource = quoted(options.resource.as_bytes());
+    Failure::new(code, format_args!("cannot lock {resource}: {error}"))
+}
+
+/// Whether waiting cannot help: too many nodes need a person.
+fn is_hopeless(attempt: &Attempt) -> bool {
+    let errors = attempt.votes().filter_map(|(_, vote)| vote.error());
+    let hopeless = errors.filter(|error| error.is_permanent()).count();
+    hopeless > attempt.votes().len() - attempt.quorum()
+}
+
+fn left_by(signal: rustix::process::Signal) -> Failure {
+    let message =
+        format_args!("gave up waiting for the lock: signal {}", signal.as_raw()).to_string();
+    Failure::new(exit::signalled(signal.as_raw()), message)
+}
+
+fn warn_of_even(nodes: usize) {
+    if nodes % 2 == 0 {
+        let failures = (nodes - 1) / 2;
+        say(format_args!(
+            "warning: {nodes} nodes outlive {failures} failed, no more than {} do: use an odd number",
+            nodes - 1
+        ));
+    }
+}
+
+fn say_votes(attempt: &Attempt) {
+    for (node, vote) in attempt.votes() {
+        say(format_args!("  {node}: {vote}"));
+    }
+}
+
+/// How long a connection and its greeting may take. Short, as a signal is noticed between attempts only.
+const CONNECT_MAX: Duration = Duration::from_secs(1);
+
+/// The shortest there is, for a wait that is about to be over.
+const CONNECT_MIN: Duration = Duration::from_millis(1);
+
+/// How long the slowest node may keep us from ending.
+const FLUSH_MAX: Duration = Duration::from_millis(500);
