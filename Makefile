@@ -1,0 +1,23 @@
+# What a newcomer and CI run. Everything a target needs it installs itself, given a Rust toolchain.
+
+# The server that tests and demo start: as set by the caller, else what `setup` found or fetched.
+QUORLOCK_SERVER ?= $(shell cat .tools/server 2>/dev/null)
+export QUORLOCK_SERVER
+
+.PHONY: setup demo test bench
+
+setup:
+	scripts/setup.sh
+
+# Five local servers, two contenders, a node killed and a node paused.
+demo: setup
+	cargo run --quiet --release --features cli -- demo
+
+# Every test: lints, unit, real servers, faults, command, documents.
+test:
+	scripts/setup.sh valkey redis5
+	scripts/test.sh
+
+# Ratios against five healthy nodes, one fault at a time.
+bench: setup
+	cargo bench --bench faults
