@@ -27,6 +27,8 @@ pub struct Greeting {
     pub credentials: Credentials,
     pub db: u32,
     pub client_name: Box<str>,
+    /// Whether to ask the server to tell of keys that change.
+    pub tracking: bool,
 }
 
 /// Which server process answered. One that was restarted has a new `run_id`.
@@ -48,6 +50,8 @@ pub struct Handshake {
     /// The first refusal that matters. It decides once all replies are in.
     refusal: Option<Refusal>,
     identity: Identity,
+    /// Whether the server tells of keys that change.
+    tracking: bool,
 }
 
 #[derive(Debug, Eq, PartialEq)]
@@ -69,6 +73,7 @@ enum Step {
     Introduce,
     Load,
     Select,
+    Track,
 }
 
 #[derive(Debug)]
@@ -86,6 +91,7 @@ impl Handshake {
             answered: false,
             refusal: None,
             identity: Identity::default(),
+            tracking: false,
         }
     }
 
@@ -111,6 +117,10 @@ impl Handshake {
         let version = env!("CARGO_PKG_VERSION").as_bytes();
         say(Step::Introduce, &[b"CLIENT", b"SETINFO", b"LIB-NAME", b"quorlock"]);
         say(Step::Introduce, &[b"CLIENT", b"SETINFO", b"LIB-VER", version]);
+        if greeting.tracking && !self.plain {
+            // Not of our own changes: those we know of.
+            say(Step::Track, &[b"CLIENT", b"TRACKING", b"ON", b"OPTIN", b"NOLOOP"]);
+        }
         say(Step::Info, &[b"INFO", b"server"]);
         for script in Script::ALL {
             say(Step::Load, &[b"SCRIPT", b"LOAD", script.source().as_bytes()]);
@@ -118,6 +128,7 @@ impl Handshake {
         self.answered = false;
         self.refusal = None;
         self.identity = Identity::default();
+        self.tracking = false;
     }
 
     /// Takes the next reply.
@@ -164,12 +175,20 @@ impl Handshake {
         &self.identity
     }
 
+    pub fn is_tracking(&self) -> bool {
+        self.tracking
+    }
+
     fn accept(&mut self, step: Step, kind: Kind<'_>) -> Result<(), ProtocolError> {
         match (step, kind) {
             (Step::Auth | Step::Select, Kind::Simple(b"OK"))
             | (Step::Hello, Kind::Map(_) | Kind::Array(_))
             | (Step::Introduce, Kind::Simple(_))
             | (Step::Load, Kind::Bulk(_)) => Ok(()),
+            (Step::Track, Kind::Simple(_)) => {
+                self.tracking = true;
+                Ok(())
+            }
             (Step::Info, Kind::Bulk(text) | Kind::Verbatim(text)) => {
                 self.identify(&String::from_utf8_lossy(text));
                 Ok(())
@@ -238,7 +257,7 @@ fn refusal(step: Step, text: &[u8], db: u32) -> Option<Refusal> {
         }
         (Step::Hello, _) => server("refused HELLO"),
         (Step::Select, _) => Some(config(&format!("refused SELECT {db}"))),
-        (Step::Info | Step::Introduce | Step::Load, _) => None,
+        (Step::Info | Step::Introduce | Step::Load | Step::Track, _) => None,
     }
 }
 

@@ -3,17 +3,18 @@
 //! Whether the attempt is won or lost, the lease remembers which nodes its `SET` may have reached, and lives
 //! until each of them has answered its release.
 
-use std::time::Duration;
+use std::{collections::VecDeque, time::Duration};
 
 use super::{
     attempt::Attempt,
     command::Verb,
     node::{NodeId, NodeSet},
-    request::Request,
+    request::{Care, Request},
     session::Command,
     slab::Id,
     time::Time,
     token::Token,
+    upkeep::Schedule,
     validity::Ttl,
 };
 use crate::error::Vote;
@@ -28,6 +29,13 @@ pub struct Lease {
     pub node_timeout: Duration,
     /// Until when the lock may be relied on. Never moved forward but by an extension that a quorum granted.
     pub valid_until: Time,
+    /// Whether the engine is to say so when it is lost. It says so once.
+    pub watched: bool,
+    pub schedule: Option<Schedule>,
+    /// Who asked for the extension under way: the holder, or the schedule.
+    pub asked_for: bool,
+    /// What else the holder asked for meanwhile.
+    pub extensions: VecDeque<(Ttl, Duration)>,
     /// The `SET` and its votes.
     pub claim: Attempt,
     /// The latest extension or release and its votes.
@@ -80,6 +88,12 @@ impl Lease {
         self.token = token;
         self.ttl = request.ttl;
         self.node_timeout = request.node_timeout;
+        self.watched = matches!(request.care, Care::Engine { .. });
+        self.schedule = match request.care {
+            Care::Engine { upkeep: Some(upkeep) } => Some(Schedule::new(upkeep, now)),
+            Care::Engine { upkeep: None } | Care::Holder => None,
+        };
+        self.extensions.clear();
         self.claim.begin(nodes, now, request.attempt_deadline(now));
         self.round = 0;
         self.sent = NodeSet::default();
@@ -89,8 +103,35 @@ impl Lease {
         self.owed = NodeSet::default();
     }
 
+    /// When something is to be done if no vote comes first.
+    pub fn due(&self) -> Option<Time> {
+        match self.phase {
+            Phase::Claiming { .. } => Some(self.claim.deadline()),
+            // Not after the validity's end.
+            Phase::Extending { .. } | Phase::Releasing { reported: true } => {
+                Some(self.change.deadline())
+            }
+            Phase::Held if self.watched => {
+                let next = self.schedule.and_then(|schedule| schedule.next());
+                Some(next.map_or(self.valid_until, |next| next.min(self.valid_until)))
+            }
+            Phase::Held | Phase::Releasing { reported: false } => None,
+        }
+    }
+
     pub fn validity(&self, now: Time) -> Duration {
         self.valid_until.since(now)
+    }
+
+    /// Where the `SET` was sent to and not granted, as far as is known: somebody else's key may be there.
+    pub fn not_granted(&self, nodes: impl Iterator<Item = NodeId>) -> NodeSet {
+        let mut set = NodeSet::default();
+        for node in nodes.filter(|node| self.sent.contains(*node)) {
+            if matches!(self.claim.vote(node), Vote::Refused | Vote::Pending) {
+                set.insert(node);
+            }
+        }
+        set
     }
 
     /// Whether a command that was put off is still to be sent.
@@ -213,6 +254,10 @@ impl Default for Lease {
             ttl: Ttl::NONE,
             node_timeout: Duration::ZERO,
             valid_until: Time::from_nanos(0),
+            watched: false,
+            schedule: None,
+            asked_for: false,
+            extensions: VecDeque::new(),
             claim: Attempt::default(),
             change: Attempt::default(),
             round: 0,

@@ -36,6 +36,11 @@ impl Quorum {
         self.nodes / 2 + 1
     }
 
+    /// How many nodes may fail or refuse.
+    pub fn spare(self) -> usize {
+        usize::from(self.nodes - self.needed())
+    }
+
     /// Settles as early as possible, either way. The loss is named as RedLock.net does it: with enough nodes
     /// that did not fail it was contention, else it was the nodes.
     pub fn verdict(self, tally: Tally) -> Verdict {

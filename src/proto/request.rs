@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use super::{lease::Lease, slab::Id, time::Time, validity::Ttl};
-use crate::error;
+use super::{
+    lease::Lease, node::NodeSet, slab::Id, time::Time, upkeep::Upkeep, validity::Ttl,
+    waiting::Outlook,
+};
 
 /// What to acquire, and how.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +18,18 @@ pub struct Spec<'a> {
     pub min_validity: Duration,
     /// What each node is given in each attempt.
     pub node_timeout: Duration,
+    /// What is done about the lock once it is held, without being asked.
+    pub care: Care,
+}
+
+/// Who looks after a lock that is held.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Care {
+    /// Its holder alone, by its own clock.
+    #[default]
+    Holder,
+    /// The engine says when it is lost, and keeps it alive if that is wished.
+    Engine { upkeep: Option<Upkeep> },
 }
 
 #[derive(Debug)]
@@ -25,16 +39,28 @@ pub struct Request {
     pub deadline: Option<Time>,
     pub min_validity: Duration,
     pub node_timeout: Duration,
+    pub care: Care,
+    /// When the caller asked.
+    pub asked_at: Time,
     /// How many attempts were begun.
     pub attempts: u32,
     /// The attempt under way; none between attempts.
     pub lease: Option<Id<Lease>>,
-    /// The record of the last attempt that was settled.
-    pub last: Option<Box<error::Attempt>>,
+    /// Whether it stands in line for its key.
+    pub in_line: bool,
+    /// When the next attempt begins if nothing is heard before.
+    pub retry_at: Time,
+    pub outlook: Outlook,
+    /// How long the last attempt took.
+    pub elapsed: Duration,
+    /// Whether the next attempt was brought forward by what was heard.
+    pub woken: bool,
+    /// How many such attempts in a row were in vain.
+    pub misses: u32,
 }
 
 impl Request {
-    pub fn begin(&mut self, prefix: &[u8], spec: Spec<'_>) {
+    pub fn begin(&mut self, prefix: &[u8], spec: Spec<'_>, now: Time) {
         self.key.clear();
         self.key.extend_from_slice(prefix);
         self.key.extend_from_slice(spec.resource);
@@ -42,9 +68,14 @@ impl Request {
         self.deadline = spec.deadline;
         self.min_validity = spec.min_validity;
         self.node_timeout = spec.node_timeout;
+        self.care = spec.care;
+        self.asked_at = now;
         self.attempts = 0;
         self.lease = None;
-        self.last = None;
+        self.in_line = false;
+        self.outlook.begin(NodeSet::default(), 0);
+        self.woken = false;
+        self.misses = 0;
     }
 
     /// When an attempt that starts now is settled at the latest.
@@ -53,13 +84,30 @@ impl Request {
         self.deadline.map_or(deadline, |last| last.min(deadline))
     }
 
+    /// Over how long to spread the attempts of those who hear of a free lock together, lest they split the
+    /// votes for ever. Nothing for the first time that it is heard of; then twice as long each time.
+    pub fn spread(&self) -> Duration {
+        match self.misses {
+            0 => Duration::ZERO,
+            misses => self.elapsed.clamp(SPREAD_MIN, SPREAD_MAX) * (1 << misses.min(5)),
+        }
+    }
+
     /// When to try again after a pause of `delay`, if there is time for it. The last pause is cut short, so
-    /// that the last attempt ends with the deadline.
+    /// that an attempt that takes about as long as the one before ends with the deadline.
     pub fn next_attempt(&self, now: Time, delay: Duration) -> Option<Time> {
-        let last = self.deadline?.before(self.node_timeout);
+        let length = (self.elapsed * 2).max(LAST_ATTEMPT_MIN).min(self.node_timeout);
+        let last = self.deadline?.before(length);
         (now < last).then(|| now.after(delay).min(last))
     }
 }
+
+/// What an attempt may take on a busy machine, however fast the one before was.
+const LAST_ATTEMPT_MIN: Duration = Duration::from_millis(10);
+
+/// About a round trip, whatever the last attempt took.
+const SPREAD_MIN: Duration = Duration::from_micros(100);
+const SPREAD_MAX: Duration = Duration::from_millis(10);
 
 impl Default for Request {
     fn default() -> Self {
@@ -69,9 +117,16 @@ impl Default for Request {
             deadline: None,
             min_validity: Duration::ZERO,
             node_timeout: Duration::ZERO,
+            care: Care::default(),
+            asked_at: Time::from_nanos(0),
             attempts: 0,
             lease: None,
-            last: None,
+            in_line: false,
+            retry_at: Time::from_nanos(0),
+            outlook: Outlook::default(),
+            elapsed: Duration::ZERO,
+            woken: false,
+            misses: 0,
         }
     }
 }
@@ -84,11 +139,19 @@ mod tests {
     fn the_last_attempt_ends_with_the_deadline() {
         let at = |millis: u64| Time::from_nanos(millis * 1_000_000);
         let ms = Duration::from_millis;
-        let request =
-            Request { deadline: Some(at(1000)), node_timeout: ms(50), ..Request::default() };
+        let took = |elapsed| Request {
+            deadline: Some(at(1000)),
+            node_timeout: ms(50),
+            elapsed,
+            ..Request::default()
+        };
+        let request = took(ms(50));
         assert_eq!(request.next_attempt(at(0), ms(100)), Some(at(100)));
         assert_eq!(request.next_attempt(at(900), ms(100)), Some(at(950)));
         assert_eq!(request.next_attempt(at(950), ms(100)), None);
+        assert_eq!(took(ms(5)).next_attempt(at(950), ms(100)), Some(at(990)));
+        assert_eq!(took(ms(0)).next_attempt(at(989), ms(100)), Some(at(990)));
+        assert_eq!(took(ms(0)).next_attempt(at(990), ms(100)), None);
         assert_eq!(request.attempt_deadline(at(100)), at(150));
         assert_eq!(request.attempt_deadline(at(980)), at(1000));
         assert_eq!(Request::default().next_attempt(at(0), ms(1)), None, "one attempt");

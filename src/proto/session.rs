@@ -10,6 +10,8 @@ use super::{
     command::{Ballot, Verb, ballot, is_stale, words},
     handshake::{Greeting, Handshake, Identity, Progress},
     lease::Lease,
+    notification::{self, Remaining},
+    request::Request,
     resp::decode::{Decoder, Kind, Limits, Reply},
     slab::Id,
     time::Time,
@@ -30,6 +32,7 @@ pub struct Session {
     /// How often in a row it went wrong since the node last answered a command.
     failures: u32,
     last_error: NodeError,
+    ever_ended: bool,
     /// Why this connection is to be ended once all is answered.
     stale: Option<NodeError>,
 }
@@ -43,9 +46,26 @@ pub struct Command {
     pub round: u32,
 }
 
+/// What a reply can be to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Asked {
+    Command(Command),
+    /// `CLIENT CACHING YES`: makes the question behind it a subscription too.
+    Caching,
+    /// How long the key of a refused request has to live.
+    Remaining(Question),
+}
+
+/// On whose behalf, and after which of its attempts.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Question {
+    pub request: Id<Request>,
+    pub attempt: u32,
+}
+
 #[derive(Clone, Copy, Debug)]
 pub struct Expected {
-    pub command: Command,
+    pub asked: Asked,
     /// Whether this is already the `EVAL` after a `NOSCRIPT`. There is no third try.
     pub by_source: bool,
     /// Where in the connection's stream the command starts.
@@ -90,8 +110,19 @@ pub enum Delivery {
 /// What came of input.
 #[derive(Debug)]
 pub enum Output {
-    Answer { expected: Expected, ballot: Ballot },
+    Answer {
+        command: Command,
+        by_source: bool,
+        ballot: Ballot,
+    },
+    /// A key that was asked about has changed; `None` is all of them.
+    Invalidated(Option<Box<[u8]>>),
     Ready,
+    /// A key has so long to live, if it is there and the node says so.
+    Remaining {
+        question: Question,
+        remaining: Remaining,
+    },
 }
 
 impl Session {
@@ -107,6 +138,7 @@ impl Session {
             connect_timeout,
             failures: 0,
             last_error: NodeError::Timeout,
+            ever_ended: false,
             stale: None,
         }
     }
@@ -122,6 +154,11 @@ impl Session {
 
     pub fn last_error(&self) -> &NodeError {
         &self.last_error
+    }
+
+    /// Why the last connection ended, if there was one and it did.
+    pub fn ended_by(&self) -> Option<&NodeError> {
+        (self.ever_ended).then_some(&self.last_error)
     }
 
     pub fn identity(&self) -> &Identity {
@@ -198,10 +235,29 @@ impl Session {
         if self.outbox.rest().len() + bytes.len() > OUTBOX_BYTES_MAX {
             return Err(NodeError::Backlog);
         }
-        let start = self.outbox.position();
+        self.expect(Asked::Command(command), by_source, overdue);
         self.outbox.end().extend_from_slice(bytes);
-        self.expected.push_back(Expected { command, by_source, start, overdue });
         Ok(())
+    }
+
+    /// Asks how long a key has to live and, where the server does that, to be told when it changes. Says
+    /// whether it was asked.
+    pub fn ask_remaining(&mut self, key: &[u8], question: Question, overdue: Time) -> bool {
+        if !self.is_ready() || self.outbox.rest().len() > OUTBOX_BYTES_MAX {
+            return false;
+        }
+        if self.handshake.is_tracking() {
+            self.expect(Asked::Caching, false, overdue);
+            notification::ask_caching(self.outbox.end());
+        }
+        self.expect(Asked::Remaining(question), false, overdue);
+        notification::ask_remaining(self.outbox.end(), key);
+        true
+    }
+
+    fn expect(&mut self, asked: Asked, by_source: bool, overdue: Time) {
+        let start = self.outbox.position();
+        self.expected.push_back(Expected { asked, by_source, start, overdue });
     }
 
     /// Keeps a command until the connection is ready.
@@ -228,34 +284,39 @@ impl Session {
             self.stale.take().map_or(Ok(()), Err)?;
         }
         while let Some(reply) = self.decoder.decode()? {
-            if matches!(reply.kind(), Kind::Push(_)) {
-                continue; // Out of band, for nobody: it answers no command.
-            }
-            match self.state {
-                State::Greeting { .. } => match self.handshake.reply(reply)? {
-                    Progress::Waiting => {}
+            let greeting = matches!(self.state, State::Greeting { .. });
+            let output = match reply.kind() {
+                // Out of band: it answers no command.
+                Kind::Push(_) => notification::invalidated(reply).map(Output::Invalidated),
+                _ if greeting => match self.handshake.reply(reply)? {
+                    Progress::Waiting => None,
                     Progress::Again => {
                         self.handshake.greet(self.outbox.end());
                         self.progressed(now);
+                        None
                     }
                     Progress::Done => {
                         self.state = State::Ready;
-                        return Ok(Some(Output::Ready));
+                        Some(Output::Ready)
                     }
                 },
                 _ => {
                     let expected = *self.expected.front().ok_or_else(|| unasked(reply))?;
                     // Answered only if the reply fits: else it is one of those that were not.
-                    let ballot = ballot(expected.command.verb, reply)?;
+                    let output = answered(&expected, reply)?;
                     self.expected.pop_front();
-                    match &ballot {
-                        Ballot::Failed(error @ NodeError::Server(text)) if is_stale(text) => {
-                            self.stale = Some(error.clone());
-                        }
+                    match &output {
+                        Some(Output::Answer {
+                            ballot: Ballot::Failed(error @ NodeError::Server(text)),
+                            ..
+                        }) if is_stale(text) => self.stale = Some(error.clone()),
                         _ => self.failures = 0,
                     }
-                    return Ok(Some(Output::Answer { expected, ballot }));
+                    output
                 }
+            };
+            if output.is_some() {
+                return Ok(output);
             }
         }
         Ok(None)
@@ -266,6 +327,7 @@ impl Session {
     pub fn fail(&mut self, error: NodeError, retry_at: Time) -> (VecDeque<Expected>, u64) {
         self.failures += 1;
         self.last_error = error;
+        self.ever_ended = true;
         self.stale = None;
         self.state = State::Down { retry_at };
         let written = self.outbox.written();
@@ -292,6 +354,21 @@ impl Session {
         };
         (max / 2, max)
     }
+}
+
+/// What a reply means to what was asked.
+fn answered(expected: &Expected, reply: Reply<'_>) -> Result<Option<Output>, ProtocolError> {
+    Ok(match expected.asked {
+        Asked::Command(command) => {
+            let ballot = ballot(command.verb, reply)?;
+            Some(Output::Answer { command, by_source: expected.by_source, ballot })
+        }
+        Asked::Caching => notification::caching(reply).map(|()| None)?,
+        Asked::Remaining(question) => {
+            let remaining = notification::remaining(reply)?;
+            Some(Output::Remaining { question, remaining })
+        }
+    })
 }
 
 /// The error for a reply that nothing was asked for. An error reply is a server's last word before it hangs

@@ -64,6 +64,15 @@ impl<T: Default> Slab<T> {
         Some(Id { index, generation: slot.generation, kind: PhantomData })
     }
 
+    /// The identities in use.
+    pub fn ids(&self) -> impl Iterator<Item = Id<T>> {
+        (0..).zip(&self.slots).filter(|(_, slot)| slot.used).map(|(index, slot)| Id {
+            index,
+            generation: slot.generation,
+            kind: PhantomData,
+        })
+    }
+
     /// The values in use.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.slots.iter().filter(|slot| slot.used).map(|slot| &slot.value)

@@ -16,6 +16,10 @@ impl Time {
         Self { nanos }
     }
 
+    pub fn as_nanos(self) -> u64 {
+        self.nanos
+    }
+
     /// Saturates: 584 years are as good as never.
     pub fn after(self, duration: Duration) -> Self {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);

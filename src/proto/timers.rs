@@ -13,6 +13,9 @@ pub struct Timers {
 impl Timers {
     /// Sets the slot's one deadline, in place of the one it had.
     pub fn set(&mut self, slot: u32, at: Time) {
+        if self.place_mut(slot).is_some_and(|place| self.heap[place].0 == at) {
+            return;
+        }
         self.clear(slot);
         let place = self.heap.len();
         self.heap.push((at, slot));

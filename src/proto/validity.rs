@@ -40,6 +40,12 @@ impl Ttl {
         Duration::from_millis(self.millis)
     }
 
+    /// As much of it as there is time for, if that is worth anything.
+    pub fn cut(self, time: Duration) -> Option<Self> {
+        let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX).min(self.millis);
+        (millis >= TTL_MS_MIN).then_some(Self { millis })
+    }
+
     /// What is left of it to rely on, if no time passes at all.
     pub fn validity(self, drift: Drift) -> Duration {
         self.duration().saturating_sub(allowance(self, drift))

@@ -20,7 +20,7 @@ use quorlock::{
         handshake::Greeting,
         lease::Lease,
         node::NodeId,
-        request::{Request, Spec},
+        request::{Care, Request, Spec},
         script::Script,
         slab::Id,
         time::Time,
@@ -54,6 +54,10 @@ pub struct Node {
     pub writes: usize,
     pub keys: HashMap<Vec<u8>, (Vec<u8>, Time)>,
     pub scripts: HashSet<Vec<u8>>,
+    /// Whether the next question is a subscription too.
+    caching: bool,
+    /// Keys that the client wants to hear of.
+    pub watched: HashSet<Vec<u8>>,
     pub run_id: String,
     /// Answers in the node's place, where it answers at all.
     pub instead: Option<Instead>,
@@ -78,6 +82,7 @@ pub fn spec(resource: &str) -> Spec<'_> {
         deadline: None,
         min_validity: Duration::ZERO,
         node_timeout: NODE_TIMEOUT,
+        care: Care::Holder,
     }
 }
 
@@ -88,6 +93,7 @@ impl World {
             credentials: Credentials::default(),
             db: 0,
             client_name: "quorlock".into(),
+            tracking: true,
         };
         Self::with_greetings((0..nodes).map(greeting).collect())
     }
@@ -264,6 +270,17 @@ impl World {
         self.nodes.iter_mut().map(Node::take_log).collect()
     }
 
+    /// Somebody else deletes the resource's key on a node, which tells whoever wants to hear of it.
+    pub fn delete(&mut self, node: usize, resource: &str) {
+        let key = [b"lock:", resource.as_bytes()].concat();
+        self.nodes[node].keys.remove(&key);
+        if self.nodes[node].watched.remove(&key) {
+            let push =
+                format!(">2\r\n$10\r\ninvalidate\r\n*1\r\n${}\r\nlock:{resource}\r\n", key.len());
+            self.nodes[node].outbox.extend_from_slice(push.as_bytes());
+        }
+    }
+
     /// What the resource's key holds on each node.
     pub fn holders(&self, resource: &str) -> Vec<Option<String>> {
         let key = [b"lock:", resource.as_bytes()].concat();
@@ -295,7 +312,10 @@ impl Node {
             if self.connected {
                 self.outbox.extend_from_slice(&reply);
             }
-            if !matches!(&*command[0], b"HELLO" | b"CLIENT" | b"INFO" | b"SCRIPT" | b"AUTH") {
+            if !matches!(
+                &*command[0],
+                b"HELLO" | b"CLIENT" | b"INFO" | b"SCRIPT" | b"AUTH" | b"PTTL"
+            ) {
                 self.log.push(command);
             }
         }
@@ -306,6 +326,20 @@ impl Node {
         let words: Vec<&[u8]> = command.iter().map(Vec::as_slice).collect();
         match *words {
             [b"HELLO", ..] => b"%1\r\n$5\r\nproto\r\n:3\r\n".into(),
+            [b"CLIENT", b"CACHING", b"YES"] => {
+                self.caching = true;
+                b"+OK\r\n".into()
+            }
+            [b"PTTL", key] => {
+                if std::mem::take(&mut self.caching) {
+                    self.watched.insert(key.to_vec());
+                }
+                let left = match self.keys.get(key) {
+                    Some((_, until)) if now <= *until => until.since(now).as_millis().to_string(),
+                    _ => "-2".into(),
+                };
+                format!(":{left}\r\n").into()
+            }
             [b"CLIENT" | b"SELECT" | b"AUTH", ..] => b"+OK\r\n".into(),
             [b"INFO", ..] => {
                 let info = format!("# Server\r\nrun_id:{}\r\nuptime_in_seconds:9\r\n", self.run_id);

@@ -1,0 +1,156 @@
+//! Commands on their way to the nodes, and what comes back for each.
+
+use super::Engine;
+use crate::{
+    error::{NodeError, Vote},
+    proto::{
+        command::{Ballot, By, Verb, encode},
+        lease::Lease,
+        node::NodeId,
+        request::Request,
+        session::{Asked, Command, Delivery, Expected},
+        slab::Id,
+        time::Time,
+        validity::valid_until,
+    },
+};
+
+impl Engine {
+    pub(super) fn attempt(&mut self, now: Time, id: Id<Request>) {
+        let nodes = self.nodes();
+        let Some(request) = self.requests.get_mut(id) else {
+            return;
+        };
+        let (lease_id, lease) = self.leases.claim();
+        lease.begin(id, request, self.tokens.token(), nodes.len(), now);
+        lease.valid_until = valid_until(now, request.ttl, self.settings.drift);
+        request.attempts += 1;
+        self.stats.attempts += 1;
+        request.lease = Some(lease_id);
+        self.broadcast(now, lease_id, Verb::Acquire, nodes);
+        self.settle(now, lease_id);
+    }
+
+    /// Sends one command to several nodes. It is built once.
+    pub(super) fn broadcast(
+        &mut self,
+        now: Time,
+        id: Id<Lease>,
+        verb: Verb,
+        to: impl Iterator<Item = NodeId>,
+    ) {
+        let overdue = self.overdue(now, id);
+        let Some(lease) = self.leases.get(id) else {
+            return;
+        };
+        let command = Command { lease: id, verb, round: lease.round };
+        self.scratch.clear();
+        encode(&mut self.scratch, verb, By::Digest, &lease.key, &lease.token, lease.ttl);
+        for node in to {
+            let session = &mut self.sessions[node.index()];
+            let delivery = session.deliver(&self.scratch, command, overdue);
+            self.delivered(node, command, delivery);
+        }
+    }
+
+    /// Books what became of a command. It may cast a vote: the caller settles.
+    pub(super) fn delivered(&mut self, node: NodeId, command: Command, delivery: Delivery) {
+        let Some(lease) = self.leases.get_mut(command.lease) else {
+            return;
+        };
+        match delivery {
+            Delivery::Sent => lease.mark_sent(node, command.verb),
+            Delivery::Parked => {}
+            Delivery::Refused(error) => lease.credit(node, command, Vote::NotSent(error)),
+        }
+    }
+
+    pub(super) fn answer(
+        &mut self,
+        now: Time,
+        node: NodeId,
+        command: Command,
+        by_source: bool,
+        ballot: Ballot,
+    ) {
+        let vote = match ballot {
+            Ballot::Failed(error) => Vote::Failed(error),
+            Ballot::Granted => Vote::Granted,
+            Ballot::NoScript if by_source => {
+                Vote::Failed(NodeError::Server("NOSCRIPT, though the script was sent".into()))
+            }
+            Ballot::NoScript => return self.send_source(now, node, command),
+            Ballot::Refused => Vote::Refused,
+        };
+        if !self.leases.get(command.lease).is_some_and(|lease| lease.awaits(command)) {
+            self.stats.abandoned_replies += 1;
+        }
+        self.credit(now, node, command, vote);
+    }
+
+    /// The one fallback, within the deadline of the command it stands for.
+    fn send_source(&mut self, now: Time, node: NodeId, command: Command) {
+        let overdue = self.overdue(now, command.lease);
+        let Some(lease) = self.leases.get(command.lease).filter(|lease| lease.wants(node, command))
+        else {
+            self.stats.abandoned_replies += 1;
+            return;
+        };
+        self.scratch.clear();
+        let Lease { key, token, ttl, .. } = lease;
+        encode(&mut self.scratch, command.verb, By::Source, key, token, *ttl);
+        let session = &mut self.sessions[node.index()];
+        if let Err(error) = session.send(&self.scratch, command, true, overdue) {
+            self.credit(now, node, command, Vote::NotSent(error));
+        }
+    }
+
+    /// The connection died with this unanswered.
+    pub(super) fn unanswered(
+        &mut self,
+        now: Time,
+        node: NodeId,
+        lost: Expected,
+        written: u64,
+        error: &NodeError,
+    ) {
+        let Asked::Command(command) = lost.asked else {
+            return; // Nobody relies on it.
+        };
+        match command.verb {
+            Verb::Release => self.owe(now, node, command),
+            _ if lost.was_sent(written) => {
+                self.credit(now, node, command, Vote::Unknown(error.clone()));
+            }
+            _ => self.credit(now, node, command, Vote::NotSent(error.clone())),
+        }
+    }
+
+    /// A release that a connection took with it is owed on the next one, unless its `SET` never left.
+    pub(super) fn owe(&mut self, now: Time, node: NodeId, command: Command) {
+        let Some(lease) = self.leases.get(command.lease) else {
+            return;
+        };
+        if lease.sent.contains(node) {
+            let delivery = self.session(node).park(command);
+            self.delivered(node, command, delivery);
+            self.settle(now, command.lease);
+        } else {
+            self.credit(now, node, command, Vote::NotSent(NodeError::Closed));
+        }
+    }
+
+    /// Takes what became of a command, and acts on it.
+    pub(super) fn credit(&mut self, now: Time, node: NodeId, command: Command, vote: Vote) {
+        if let Some(lease) = self.leases.get_mut(command.lease) {
+            lease.credit(node, command, vote);
+            self.settle(now, command.lease);
+        }
+    }
+
+    /// A node that has been silent for this long after a command is taken for dead.
+    pub(super) fn overdue(&self, now: Time, id: Id<Lease>) -> Time {
+        let node_timeout = self.leases.get(id).map(|lease| lease.node_timeout);
+        now.after(self.settings.connect_timeout.max(node_timeout.unwrap_or_default()))
+    }
+}

@@ -1,0 +1,126 @@
+//! Verdicts on attempts to acquire: the only way out of voting, and the only place that hands out a lock.
+
+use std::time::Duration;
+
+use super::{Engine, Event, Grant};
+use crate::{
+    config::RetryPolicy,
+    error::{self, AcquireError},
+    proto::{
+        lease::{Lease, Phase},
+        node::{NodeId, NodeSet},
+        quorum::Verdict,
+        request::Request,
+        slab::Id,
+        time::Time,
+    },
+};
+
+impl Engine {
+    /// Acts on the verdict, if there is one by now, and on the next one if that is due at once.
+    pub(super) fn settle(&mut self, now: Time, id: Id<Lease>) {
+        while let Some((phase, verdict)) = self.verdict(id) {
+            match phase {
+                Phase::Claiming { request } => self.settle_claim(now, id, request, verdict),
+                Phase::Extending { until } => self.settle_extension(now, id, until, verdict),
+                Phase::Held | Phase::Releasing { .. } => self.settle_release(now, id, verdict),
+            }
+        }
+        self.reap(id);
+        self.arm(id);
+    }
+
+    /// What is being voted on, once it is decided.
+    fn verdict(&self, id: Id<Lease>) -> Option<(Phase, Verdict)> {
+        let lease = self.leases.get(id)?;
+        let attempt = match lease.phase {
+            Phase::Claiming { .. } => &lease.claim,
+            Phase::Extending { .. } | Phase::Releasing { reported: true } => &lease.change,
+            Phase::Held | Phase::Releasing { reported: false } => return None,
+        };
+        let verdict = attempt.verdict(self.quorum);
+        (verdict != Verdict::Open).then_some((lease.phase, verdict))
+    }
+
+    /// Sets the lease's timer to what is due next, if it is still there.
+    fn arm(&mut self, id: Id<Lease>) {
+        match self.leases.get(id).map(Lease::due) {
+            Some(Some(due)) => self.leases_due.set(id.slot(), due),
+            Some(None) => self.leases_due.clear(id.slot()),
+            None => {}
+        }
+    }
+
+    fn settle_claim(&mut self, now: Time, id: Id<Lease>, by: Id<Request>, verdict: Verdict) {
+        let (Some(lease), Some(request)) = (self.leases.get_mut(id), self.requests.get_mut(by))
+        else {
+            return;
+        };
+        let attempt = lease.claim.record(now, request.attempts, &self.settings.names);
+        for (node, vote) in self.stats.nodes.iter_mut().zip(&attempt.votes) {
+            node.count(vote);
+        }
+        let validity = lease.validity(now);
+        let valid = !validity.is_zero() && validity >= request.min_validity;
+        if verdict == Verdict::Won && valid {
+            assert!(validity <= lease.ttl.duration(), "more validity than was asked for");
+            lease.phase = Phase::Held;
+            self.stats.acquired += 1;
+            self.stats.waits.add(now.since(request.asked_at));
+            let Lease { token, valid_until, .. } = *lease;
+            let grant = Grant { lease: id, token, valid_until, attempt };
+            self.events.push_back(Event::Acquired { request: by, grant });
+            // The next one in line would be refused until this lock is given up.
+            let RetryPolicy { min, max } = self.settings.retry;
+            let pause = self.tokens.delay(min, max);
+            self.leave_line(now, by, pause);
+            self.requests.free(by);
+            return;
+        }
+        match verdict {
+            Verdict::Won => self.stats.expired += 1,
+            Verdict::Contended => self.stats.contended += 1,
+            Verdict::NoQuorum | Verdict::Open => self.stats.no_quorum += 1,
+        }
+        request.lease = None;
+        request.elapsed = attempt.elapsed;
+        request.misses = if std::mem::take(&mut request.woken) { request.misses + 1 } else { 0 };
+        let taken = lease.not_granted(NodeId::all(self.nodes));
+        self.begin_release(now, id, false);
+        self.again(now, by, verdict, attempt, taken);
+    }
+
+    /// After a lost attempt: another one later, or the end.
+    fn again(
+        &mut self,
+        now: Time,
+        id: Id<Request>,
+        verdict: Verdict,
+        attempt: error::Attempt,
+        taken: NodeSet,
+    ) {
+        let Some(request) = self.requests.get_mut(id) else {
+            return;
+        };
+        let RetryPolicy { min, max } = self.settings.retry;
+        let next = request.next_attempt(now, self.tokens.delay(min, max));
+        let hopeless = attempt.permanently_failed() > attempt.votes.len() - attempt.quorum();
+        if let (Some(at), false) = (next, hopeless) {
+            request.retry_at = at;
+            self.requests_due.set(id.slot(), at);
+            return self.look_out(now, id, taken, attempt.failed());
+        }
+        let attempt = Box::new(attempt);
+        let error = match verdict {
+            _ if request.deadline.is_some() && !hopeless => {
+                AcquireError::DeadlineExceeded(Some(attempt))
+            }
+            Verdict::Won => AcquireError::Expired(attempt),
+            Verdict::Contended => AcquireError::Contended(attempt),
+            Verdict::NoQuorum | Verdict::Open => AcquireError::NoQuorum(attempt),
+        };
+        self.events.push_back(Event::NotAcquired { request: id, error });
+        self.leave_line(now, id, Duration::ZERO);
+        self.requests.free(id);
+    }
+}
