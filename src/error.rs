@@ -61,12 +61,27 @@ pub enum ReleaseError {
     NotHeld(Box<Attempt>),
 }
 
+/// What closing a locker left behind.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum CloseError {
+    /// It was closed before, or its driver failed.
+    Closed,
+    /// Some nodes have not confirmed so many releases. Their keys are gone when their ttl is over.
+    Unconfirmed {
+        /// How many locks' releases.
+        releases: usize,
+    },
+}
+
 /// A request's mistake, decided by the request alone and before any I/O.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum InvalidRequest {
     /// The resource was empty.
     EmptyResource,
+    /// The step of a keep-alive was zero, or not shorter than the validity.
+    KeepAlive(Duration),
     /// More validity was asked for than the ttl leaves.
     MinValidity(Duration),
     /// The resource was longer than 4 KiB; gives its length in bytes.
@@ -167,6 +182,20 @@ pub enum ProtocolError {
     Streamed,
     /// The reply has another shape than the command's replies have.
     UnexpectedReply,
+}
+
+/// Why a lock can no longer be relied on.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum LostReason {
+    /// The locker was closed, or its driver failed.
+    Closed,
+    /// The lock's validity is over.
+    Expired,
+    /// A quorum of nodes says that it does not hold this lock.
+    Refused,
+    /// It was released.
+    Released,
 }
 
 /// What one node said, or did not say, in one attempt.
@@ -378,10 +407,22 @@ impl fmt::Display for ReleaseError {
     }
 }
 
+impl fmt::Display for CloseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => f.write_str("the locker is closed"),
+            Self::Unconfirmed { releases } => write!(f, "{releases} releases are not confirmed"),
+        }
+    }
+}
+
 impl fmt::Display for InvalidRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::EmptyResource => f.write_str("the resource is empty"),
+            Self::KeepAlive(every) => {
+                write!(f, "a keep-alive every {every:?} does not come before the validity is over")
+            }
             Self::MinValidity(min) => {
                 write!(f, "a validity of {min:?} is more than the ttl leaves beside the drift")
             }
@@ -393,6 +434,17 @@ impl fmt::Display for InvalidRequest {
                 "ttl {ttl:?} is out of range (10 ms to 24 h, and more than the drift allowance)"
             ),
         }
+    }
+}
+
+impl fmt::Display for LostReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Closed => "the locker is closed",
+            Self::Expired => "its validity is over",
+            Self::Refused => "a quorum of nodes does not hold it",
+            Self::Released => "it was released",
+        })
     }
 }
 
@@ -521,6 +573,7 @@ impl std::error::Error for NodeError {
     }
 }
 
+impl std::error::Error for CloseError {}
 impl std::error::Error for InvalidRequest {}
 impl std::error::Error for ConfigError {}
 impl std::error::Error for ProtocolError {}

@@ -58,11 +58,15 @@
 
 #![forbid(unsafe_code)]
 
+mod completion;
 mod config;
+mod connect;
 mod driver;
 mod error;
+mod future;
 mod guard;
 mod local;
+mod locker;
 #[doc(hidden)]
 mod proto;
 mod request;
@@ -80,11 +84,16 @@ pub mod internal {
 
 pub use config::{Builder, Drift, NodeConfig, RetryPolicy};
 pub use error::{
-    AcquireError, Attempt, ConfigError, ConnectError, ExtendError, InvalidRequest, NodeError,
-    ProtocolError, ReleaseError, Vote,
+    AcquireError, Attempt, CloseError, ConfigError, ConnectError, ExtendError, InvalidRequest,
+    LostReason, NodeError, ProtocolError, ReleaseError, Vote,
 };
-pub use guard::LocalGuard;
+pub use future::{Acquire, Extend, Release};
+pub use guard::{KeepAlive, LocalGuard, LockGuard, Lost, LostSignal};
 pub use local::LocalLocker;
-pub use proto::token::Token;
+pub use locker::Locker;
+pub use proto::{
+    stats::{Histogram, NodeStats, Stats},
+    token::Token,
+};
 pub use request::LockRequest;
 pub use status::{KeyState, NodeStatus};

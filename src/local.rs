@@ -2,19 +2,13 @@
 
 use std::{cell::RefCell, fmt, rc::Rc, sync::Arc, time::Duration};
 
-use smallvec::SmallVec;
-
 use crate::{
     config::{Builder, Config},
+    connect,
     driver::{Driver, IoCounts, clock},
-    error::{AcquireError, Attempt, ConnectError, Vote},
+    error::{AcquireError, ConnectError},
     guard::LocalGuard,
-    proto::{
-        engine::{Engine, Event, Settings},
-        handshake::Greeting,
-        request::Spec,
-        time::Time,
-    },
+    proto::{engine::Event, request::Spec},
     request::LockRequest,
 };
 
@@ -25,7 +19,8 @@ use crate::{
 /// Work is done only while a method is called: between calls nothing is read, written or reconnected. (A
 /// node that is given by name is looked up in a short-lived thread, as looking up blocks.)
 ///
-/// It cannot be sent to another thread. Its guards keep it alive; dropping it closes nothing while there are
+/// It cannot be sent to another thread, and after a `fork` the child's copy is closed: its acquires fail, and its
+/// guards' drops do nothing. Its guards keep it alive; dropping it closes nothing while there are
 /// any.
 ///
 /// # Examples
@@ -91,6 +86,9 @@ impl LocalLocker {
     /// Until then, at most for `timeout`.
     pub fn flush(&self, timeout: Duration) -> usize {
         let mut driver = self.shared.driver.borrow_mut();
+        if driver.is_foreign() {
+            return 0;
+        }
         driver.resume();
         let deadline = clock::now().after(timeout);
         while driver.engine().releasing() > 0 && clock::now() < deadline {
@@ -108,8 +106,9 @@ impl LocalLocker {
     /// Replies that came too late for anybody, and connections closed for replies that fit nothing.
     #[doc(hidden)]
     pub fn reply_counts(&self) -> (u64, u64) {
-        let counts = self.shared.driver.borrow_mut().engine().counts();
-        (counts.abandoned, counts.protocol_errors)
+        let mut driver = self.shared.driver.borrow_mut();
+        let counts = driver.engine().counts();
+        (counts.abandoned_replies, counts.protocol_errors)
     }
 }
 
@@ -158,19 +157,22 @@ impl LockRequest<'_, LocalLocker> {
 impl LocalLocker {
     fn acquire(&self, spec: Spec<'_>) -> Result<LocalGuard, AcquireError> {
         let mut driver = self.shared.driver.borrow_mut();
+        if driver.is_foreign() {
+            return Err(AcquireError::Closed);
+        }
         driver.resume();
         let request = driver.engine().acquire(clock::now(), spec);
         let event = driver.run(|event| match event {
             Event::Acquired { request: of, .. } | Event::NotAcquired { request: of, .. } => {
                 *of == request
             }
-            Event::Extended { .. } | Event::Released { .. } => false,
+            _ => false,
         });
         drop(driver);
         match event {
             Event::Acquired { grant, .. } => Ok(LocalGuard::new(self.shared.clone(), grant)),
             Event::NotAcquired { error, .. } => Err(error),
-            Event::Extended { .. } | Event::Released { .. } => Err(AcquireError::Closed),
+            _ => Err(AcquireError::Closed),
         }
     }
 }
@@ -190,46 +192,10 @@ impl Builder {
     /// later calls.
     pub fn connect_local(self) -> Result<LocalLocker, ConnectError> {
         let config = self.parse()?;
-        let started = clock::now();
-        let names: Arc<[_]> = config.nodes.iter().map(|node| node.name().into()).collect();
-        let mut driver = driver(&config, names.clone(), started)?;
-        if let Err(votes) = driver.await_quorum(started, started.after(config.connect_timeout)) {
-            return Err(no_quorum(clock::now().since(started), names, votes));
-        }
+        let (driver, names) = connect::quorum(&config, false)?;
         let driver = RefCell::new(driver);
         Ok(LocalLocker { shared: Rc::new(Shared { config, names, driver }) })
     }
-}
-
-fn driver(config: &Config, names: Arc<[Box<str>]>, now: Time) -> Result<Driver, ConnectError> {
-    let io = |error| ConnectError::Io(Arc::new(error));
-    let mut seed = [0; 32];
-    getrandom::fill(&mut seed).map_err(|error| io(error.into()))?;
-    let settings = Settings {
-        names,
-        key_prefix: config.key_prefix.clone(),
-        connect_timeout: config.connect_timeout,
-        drift: config.drift,
-        retry: config.retry,
-    };
-    let greetings = config.nodes.iter().map(|node| Greeting {
-        credentials: node.credentials().clone(),
-        db: node.db(),
-        client_name: config.client_name.clone(),
-    });
-    let addresses = config.nodes.iter().map(|node| node.address().clone()).collect();
-    Driver::new(Engine::new(settings, greetings, seed, now), addresses).map_err(io)
-}
-
-fn no_quorum(elapsed: Duration, names: Arc<[Box<str>]>, votes: Vec<Vote>) -> ConnectError {
-    let votes: SmallVec<_> = votes
-        .into_iter()
-        .map(|vote| match vote {
-            Vote::Pending => Vote::Failed(crate::error::NodeError::Timeout),
-            vote => vote,
-        })
-        .collect();
-    ConnectError::NoQuorum(Box::new(Attempt { elapsed, names, number: 1, votes }))
 }
 
 impl fmt::Debug for LocalLocker {

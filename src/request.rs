@@ -5,7 +5,12 @@ use std::time::{Duration, Instant};
 use crate::{
     config::{self, Config},
     error::{InvalidRequest, RESOURCE_LEN_MAX},
-    proto::{request::Spec, time::Time, validity::Ttl},
+    guard::KeepAlive,
+    proto::{
+        request::{Care, Spec},
+        time::Time,
+        validity::Ttl,
+    },
 };
 
 /// A lock to be acquired. Made by a locker's `lock`; what it is not told, it takes from the locker's
@@ -20,6 +25,7 @@ pub struct LockRequest<'a, L> {
     ttl: Option<Duration>,
     wait: Option<Wait>,
     min_validity: Duration,
+    keep_alive: Option<KeepAlive>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +36,14 @@ enum Wait {
 
 impl<'a, L> LockRequest<'a, L> {
     pub(crate) fn new(locker: &'a L, resource: &'a [u8]) -> Self {
-        Self { locker, resource, ttl: None, wait: None, min_validity: Duration::ZERO }
+        Self {
+            locker,
+            resource,
+            ttl: None,
+            wait: None,
+            min_validity: Duration::ZERO,
+            keep_alive: None,
+        }
     }
 
     /// For how long to take the lock: the expiry of its keys, in whole milliseconds.
@@ -64,6 +77,11 @@ impl<'a, L> LockRequest<'a, L> {
         self
     }
 
+    pub(crate) fn keep(mut self, keep_alive: KeepAlive) -> Self {
+        self.keep_alive = Some(keep_alive);
+        self
+    }
+
     /// One attempt, which ends with the deadline of its nodes.
     pub(crate) fn single(&self, config: &Config) -> Result<Spec<'a>, InvalidRequest> {
         self.spec(config, None)
@@ -87,15 +105,19 @@ impl<'a, L> LockRequest<'a, L> {
             return Err(InvalidRequest::ResourceTooLong(self.resource.len()));
         }
         let ttl = Ttl::parse(self.ttl.unwrap_or(config.ttl), config.drift)?;
-        if self.min_validity > ttl.validity(config.drift) {
+        let validity = ttl.validity(config.drift);
+        if self.min_validity > validity {
             return Err(InvalidRequest::MinValidity(self.min_validity));
         }
+        let upkeep =
+            self.keep_alive.map(|keep_alive| keep_alive.parse(ttl, validity)).transpose()?;
         Ok(Spec {
             resource: self.resource,
             ttl,
             deadline,
             min_validity: self.min_validity,
             node_timeout: node_timeout(config, ttl),
+            care: upkeep.map_or(Care::Holder, |upkeep| Care::Engine { upkeep: Some(upkeep) }),
         })
     }
 }

@@ -109,6 +109,7 @@ impl Builder {
                 credentials: node.credentials().clone(),
                 db: node.db(),
                 client_name: config.client_name.clone(),
+                tracking: false,
             };
             (node.address().clone(), greeting)
         });

@@ -113,7 +113,7 @@ impl ServerBuilder {
         self
     }
 
-    /// Starts it, and waits until it answers.
+    /// Starts it, and waits until it answers and has loaded what data there is.
     ///
     /// # Errors
     ///
@@ -288,9 +288,11 @@ impl Server {
         self.running = Some(Running { shell, pid });
         let deadline = Instant::now() + START_TIMEOUT;
         loop {
-            // Loading and refusals are answers too.
-            if self.command(&["PING"]).is_ok() {
-                return Ok(());
+            // A refusal is an answer too.
+            match self.command(&["PING"]) {
+                Ok(Answer::Error(text)) if text.starts_with("LOADING") => {}
+                Ok(_) => return Ok(()),
+                Err(_) => {}
             }
             if !self.is_running() || Instant::now() > deadline {
                 self.kill()?;

@@ -49,6 +49,8 @@ pub struct Builder {
     retry: RetryPolicy,
     key_prefix: Vec<u8>,
     client_name: String,
+    linger: Duration,
+    tracking: bool,
 }
 
 impl Builder {
@@ -64,6 +66,8 @@ impl Builder {
             retry: RetryPolicy::default(),
             key_prefix: Vec::new(),
             client_name: String::from("quorlock"),
+            linger: Duration::from_millis(100),
+            tracking: true,
         }
     }
 
@@ -152,6 +156,21 @@ impl Builder {
         self
     }
 
+    /// How long the last handle of a [`Locker`](crate::Locker) to be dropped may wait until queued releases are
+    /// written. By default 100 ms; there is no waiting where nothing is queued.
+    pub fn linger(mut self, linger: Duration) -> Self {
+        self.linger = linger;
+        self
+    }
+
+    /// Whether a [`Locker`](crate::Locker) that waits for a lock asks the nodes to tell it when the lock is free,
+    /// by RESP3's `CLIENT TRACKING`. By default it does, where a server can; elsewhere, and if nothing is
+    /// heard, it asks again after the pause of [`retry`](Self::retry).
+    pub fn tracking(mut self, tracking: bool) -> Self {
+        self.tracking = tracking;
+        self
+    }
+
     /// Checks everything that can be checked without a connection.
     pub(crate) fn parse(self) -> Result<Config, ConfigError> {
         Ok(Config {
@@ -167,6 +186,8 @@ impl Builder {
             retry: self.retry.parse()?,
             key_prefix: parse_key_prefix(self.key_prefix)?,
             client_name: parse_client_name(self.client_name)?,
+            linger: self.linger,
+            tracking: self.tracking,
         })
     }
 }
@@ -293,6 +314,8 @@ pub(crate) struct Config {
     pub(crate) retry: RetryPolicy,
     pub(crate) key_prefix: Box<[u8]>,
     pub(crate) client_name: Box<str>,
+    pub(crate) linger: Duration,
+    pub(crate) tracking: bool,
 }
 
 /// How long a node may take to answer where nothing was configured.

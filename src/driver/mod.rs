@@ -34,11 +34,13 @@ pub(crate) struct Driver {
     engine: Engine,
     poll: Poll,
     events: Events,
+    waker: Arc<Waker>,
     resolver: Resolver<(NodeId, usize)>,
     links: Vec<Link>,
     input: Box<[u8]>,
     counts: IoCounts,
     looked_at: Time,
+    process: u32,
 }
 
 /// One node, as far as it is sockets.
@@ -84,12 +86,24 @@ impl Driver {
             engine,
             poll,
             events: Events::with_capacity(EVENTS_PER_TURN),
-            resolver: Resolver::new(waker),
+            resolver: Resolver::new(waker.clone()),
+            waker,
             links: addresses.into_iter().map(Link::new).collect(),
             input: vec![0; INPUT_BYTES].into(),
             counts: IoCounts::default(),
             looked_at: clock::now(),
+            process: std::process::id(),
         })
+    }
+
+    /// Whether this is a copy in a forked child: its sockets are its parent's, and so would be its tokens.
+    pub(crate) fn is_foreign(&self) -> bool {
+        std::process::id() != self.process
+    }
+
+    /// Ends the sleep of a turn, from any thread.
+    pub(crate) fn waker(&self) -> Arc<Waker> {
+        self.waker.clone()
     }
 
     pub(crate) fn engine(&mut self) -> &mut Engine {

@@ -1,4 +1,4 @@
-//! Locks that are held.
+//! A lock held through a `LocalLocker`.
 
 use std::{cell::Cell, fmt, rc::Rc, time::Duration};
 
@@ -79,6 +79,9 @@ impl LocalGuard {
             return Err(ExtendError::Expired);
         }
         let mut driver = self.shared.driver.borrow_mut();
+        if driver.is_foreign() {
+            return Err(ExtendError::Closed);
+        }
         driver.resume();
         let patience = node_timeout(config, ttl);
         driver.engine().extend(clock::now(), self.lease, ttl, patience)?;
@@ -109,6 +112,9 @@ impl LocalGuard {
     pub fn release(mut self) -> Result<(), ReleaseError> {
         self.released = true;
         let mut driver = self.shared.driver.borrow_mut();
+        if driver.is_foreign() {
+            return Err(ReleaseError::Closed);
+        }
         driver.resume();
         driver.engine().release(clock::now(), self.lease, true);
         let event = driver
@@ -138,7 +144,8 @@ impl Drop for LocalGuard {
             return;
         }
         // The driver is in use only if a panic of its own is unwinding through here.
-        if let Ok(mut driver) = self.shared.driver.try_borrow_mut() {
+        let driver = self.shared.driver.try_borrow_mut();
+        if let Some(mut driver) = driver.ok().filter(|driver| !driver.is_foreign()) {
             driver.engine().release(clock::now(), self.lease, false);
             driver.flush();
         }
