@@ -69,7 +69,8 @@ fn a_lock_that_is_taken_is_a_conflict() {
         let refused = output(&mut run(&servers, args));
         assert_code(&refused, expected);
         let message = stderr(&refused);
-        assert!(message.starts_with("quorlock: cannot lock \"r\": contended: "), "{message}");
+        assert!(message.starts_with("quorlock: cannot lock \"r\": "), "{message}");
+        assert!(message.contains("0 of 3 nodes granted, 2 refused (need 2)"), "{message}");
         assert_eq!(message.lines().count(), 1, "{message}");
     }
     // Another resource is another lock, and so is another prefix.
@@ -88,7 +89,8 @@ fn a_wait_lasts_as_long_as_it_is_told() {
     let started = Instant::now();
     assert_code(&output(&mut run(&servers, &["-w", "0.6", "r", "--", "true"])), 1);
     let waited = started.elapsed();
-    assert!((600..1500).contains(&waited.as_millis()), "{waited:?}");
+    // The last attempt ends with the wait, or a little earlier.
+    assert!((580..1500).contains(&waited.as_millis()), "{waited:?}");
     drop(holder);
 }
 

@@ -1,7 +1,13 @@
 //! How long to wait for a lock, and how to pass the time: in pauses that a signal ends.
 
 use std::{
-    sync::mpsc::{Receiver, RecvTimeoutError},
+    future::Future,
+    pin::pin,
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError, Sender},
+    },
+    task::{Context, Poll, Wake, Waker},
     time::{Duration, Instant},
 };
 
@@ -11,6 +17,8 @@ use crate::signals::{Event, suspend_ourselves};
 
 /// One wait, from its first attempt to its last.
 pub(crate) struct Patience<'a> {
+    /// Where wakers knock.
+    sender: Sender<Event>,
     events: &'a Receiver<Event>,
     /// `None` is never.
     deadline: Option<Instant>,
@@ -31,10 +39,14 @@ pub(crate) enum Rest {
 
 impl<'a> Patience<'a> {
     /// `wait` is `None` for ever, and zero for one attempt.
-    pub(crate) fn new(wait: Option<Duration>, events: &'a Receiver<Event>) -> Self {
+    pub(crate) fn new(
+        wait: Option<Duration>,
+        sender: Sender<Event>,
+        events: &'a Receiver<Event>,
+    ) -> Self {
         // A deadline beyond the clock's range is none.
         let deadline = wait.and_then(|wait| Instant::now().checked_add(wait));
-        Self { events, deadline, pause_max: PAUSE_FIRST }
+        Self { sender, events, deadline, pause_max: PAUSE_FIRST }
     }
 
     /// What is left of the wait; `None` is no end of it.
@@ -47,9 +59,8 @@ impl<'a> Patience<'a> {
         self.events.try_iter().find_map(leave)
     }
 
-    /// After an attempt that failed. Pauses are random, as clients that wait alike collide again, and each may
-    /// be twice as long as the one before: a lock that changes hands fast is caught early, and one that is
-    /// held for long costs its nodes few questions.
+    /// After connecting failed. Each pause may be twice as long as the one before: servers that are starting are
+    /// caught early, and those that stay away are asked seldom.
     pub(crate) fn rest(&mut self) -> Rest {
         if let Some(signal) = self.signalled() {
             return Rest::Signalled(signal);
@@ -63,9 +74,20 @@ impl<'a> Patience<'a> {
         self.sleep(Instant::now() + pause)
     }
 
-    /// The next pause is short again.
-    pub(crate) fn refresh(&mut self) {
-        self.pause_max = PAUSE_FIRST;
+    /// Waits for a future, unless a signal ends the wait before it.
+    pub(crate) fn wait_for<F: Future>(&self, future: F) -> Result<F::Output, Signal> {
+        let waker = Waker::from(Arc::new(Knock(self.sender.clone())));
+        let mut future = pin!(future);
+        loop {
+            let poll = future.as_mut().poll(&mut Context::from_waker(&waker));
+            if let Poll::Ready(output) = poll {
+                return Ok(output);
+            }
+            // Never fails: we hold a sender ourselves.
+            if let Some(signal) = self.events.recv().ok().and_then(leave) {
+                return Err(signal);
+            }
+        }
     }
 
     fn sleep(&self, until: Instant) -> Rest {
@@ -83,6 +105,16 @@ impl<'a> Patience<'a> {
     }
 }
 
+/// A waker that is one more event in the channel.
+struct Knock(Sender<Event>);
+
+impl Wake for Knock {
+    fn wake(self: Arc<Self>) {
+        // Fails only where nobody waits any more.
+        let _ = self.0.send(Event::Woken);
+    }
+}
+
 /// The signal that ends the wait, if this is one. Nothing is held here, so we may be suspended and continued.
 fn leave(event: Event) -> Option<Signal> {
     match event {
@@ -90,8 +122,9 @@ fn leave(event: Event) -> Option<Signal> {
             suspend_ourselves();
             None
         }
-        Event::Signal(Signal::CONT) | Event::ChildEnded | Event::ChildSuspended => None,
+        Event::Signal(Signal::CONT) => None,
         Event::Signal(signal) => Some(signal),
+        Event::ChildEnded | Event::ChildSuspended | Event::Lost(_) | Event::Woken => None,
     }
 }
 
@@ -103,7 +136,6 @@ fn jittered(max: Duration) -> Duration {
     least + (max - least).mul_f64(f64::from(drawn) / f64::from(u32::MAX))
 }
 
-/// A round trip or two on a local network.
 const PAUSE_FIRST: Duration = Duration::from_millis(8);
 
 /// Shorter than a person notices.
@@ -121,8 +153,8 @@ mod tests {
             let pause = jittered(PAUSE_MAX);
             assert!((PAUSE_MAX / 5..=PAUSE_MAX).contains(&pause), "{pause:?}");
         }
-        let (_sender, events) = channel();
-        let mut patience = Patience::new(None, &events);
+        let (sender, events) = channel();
+        let mut patience = Patience::new(None, sender, &events);
         for _ in 0..4 {
             assert_eq!(patience.rest(), Rest::Again);
         }
@@ -131,8 +163,8 @@ mod tests {
 
     #[test]
     fn a_wait_of_zero_is_over_after_its_first_attempt() {
-        let (_sender, events) = channel();
-        assert_eq!(Patience::new(Some(Duration::ZERO), &events).rest(), Rest::Over);
+        let (sender, events) = channel();
+        assert_eq!(Patience::new(Some(Duration::ZERO), sender, &events).rest(), Rest::Over);
     }
 
     #[test]
@@ -140,7 +172,7 @@ mod tests {
         let (sender, events) = channel();
         sender.send(Event::Signal(Signal::CONT)).unwrap();
         sender.send(Event::Signal(Signal::TERM)).unwrap();
-        let mut patience = Patience::new(None, &events);
+        let mut patience = Patience::new(None, sender, &events);
         assert_eq!(patience.rest(), Rest::Signalled(Signal::TERM));
     }
 }

@@ -1,13 +1,16 @@
 //! `quorlock run`: get the lock, run the command, give the lock back, in this order and on every way out.
 
 use std::{
+    io,
     os::unix::ffi::OsStrExt,
     sync::mpsc::{Receiver, Sender, channel},
+    thread,
     time::{Duration, Instant},
 };
 
 use quorlock::{
-    AcquireError, Attempt, Builder, ConnectError, LocalGuard, LocalLocker, ReleaseError,
+    AcquireError, Attempt, Builder, ConnectError, KeepAlive, LockGuard, Locker, LostSignal,
+    ReleaseError,
 };
 
 use crate::{
@@ -27,31 +30,37 @@ pub(crate) fn main(options: &Run) -> Result<u8, Failure> {
     signals::listen(sender.clone())
         .map_err(|error| Failure::system(format_args!("cannot listen for signals: {error}")))?;
     let started = Instant::now();
-    let mut patience = Patience::new(options.wait(), &events);
+    let mut patience = Patience::new(options.wait(), sender.clone(), &events);
     let locker = connect(&builder, &mut patience)?;
-    let result = acquire(&locker, options, &mut patience).and_then(|guard| {
+    let result = acquire(&locker, options, &patience).and_then(|guard| {
         if options.verbose {
             say(format_args!("locked in {:.1?}", started.elapsed()));
             say_votes(guard.attempt());
         }
-        hold(guard, options, (sender, &events))
+        hold(&locker, guard, options, (sender, &events))
     });
     // Whatever was released is answered, or the system might discard it with our sockets.
-    locker.flush(FLUSH_MAX);
+    match locker.close(CLOSE_MAX) {
+        Err(error) if options.verbose => say(error),
+        _ => {}
+    }
     result
 }
 
 /// Runs the command under the lock, and releases the lock.
 fn hold(
-    guard: LocalGuard,
+    locker: &Locker,
+    guard: LockGuard,
     options: &Run,
     (sender, events): (Sender<Event>, &Receiver<Event>),
 ) -> Result<u8, Failure> {
     let resource = options.resource.as_bytes();
-    let mut child = Child::start(&options.command(), resource, guard.token(), sender)?;
+    let mut child = Child::start(&options.command(), resource, guard.token(), sender.clone())?;
+    watch(guard.lost_signal(), sender)
+        .map_err(|error| Failure::system(format_args!("cannot start a thread: {error}")))?;
     let &Run { ttl, on_lost, kill_after, .. } = options;
     let terms = Terms { ttl, on_lost, kill_after };
-    let mut fate = Supervisor::new(&guard, &mut child, terms).supervise(events);
+    let mut fate = Supervisor::new(locker, &guard, &mut child, terms).supervise(events);
     let code = child.reap();
     match guard.release() {
         Err(error @ ReleaseError::NotHeld(_)) if fate == Fate::Kept => {
@@ -67,17 +76,25 @@ fn hold(
     })
 }
 
+/// Has the lock's loss come as an event.
+fn watch(signal: LostSignal, events: Sender<Event>) -> io::Result<()> {
+    let watch = move || {
+        let reason = signal.wait();
+        // Fails only where the main thread is about to end.
+        let _ = events.send(Event::Lost(reason));
+    };
+    thread::Builder::new().name("quorlock-lost".into()).spawn(watch)?;
+    Ok(())
+}
+
 /// Connects to a quorum of nodes, for as long as the wait allows.
-fn connect(builder: &Builder, patience: &mut Patience<'_>) -> Result<LocalLocker, Failure> {
+fn connect(builder: &Builder, patience: &mut Patience<'_>) -> Result<Locker, Failure> {
     let mut said = false;
     loop {
         let left = patience.left().filter(|left| !left.is_zero());
         let timeout = left.map_or(CONNECT_MAX, |left| left.clamp(CONNECT_MIN, CONNECT_MAX));
-        let error = match builder.clone().connect_timeout(timeout).connect_local() {
-            Ok(locker) => {
-                patience.refresh();
-                return Ok(locker);
-            }
+        let error = match builder.clone().connect_timeout(timeout).connect() {
+            Ok(locker) => return Ok(locker),
             Err(ConnectError::Config(error)) => return Err(Failure::usage(error)),
             Err(error @ ConnectError::Io(_)) => return Err(Failure::system(error)),
             Err(error) => error,
@@ -96,40 +113,23 @@ fn connect(builder: &Builder, patience: &mut Patience<'_>) -> Result<LocalLocker
     }
 }
 
-/// Acquires the lock, for as long as the wait allows.
-fn acquire(
-    locker: &LocalLocker,
-    options: &Run,
-    patience: &mut Patience<'_>,
-) -> Result<LocalGuard, Failure> {
-    let resource = options.resource.as_bytes();
-    let mut said = None;
-    loop {
-        let error = match locker.lock(resource).try_acquire() {
-            // Asked to leave while the nodes were: the guard is dropped, which releases the lock.
-            Ok(guard) => return patience.signalled().map_or(Ok(guard), |by| Err(left_by(by))),
-            Err(AcquireError::InvalidRequest(error)) => return Err(Failure::usage(error)),
-            Err(error) => error,
-        };
-        let failure = not_acquired(&error, options);
-        if error.attempt().is_some_and(is_hopeless) {
-            return Err(failure);
-        }
-        match patience.rest() {
-            Rest::Again => {
-                // Once for each reason in turn; that a lock is taken is nothing to worry about.
-                let worth_saying = options.verbose || !error.is_contended();
-                if worth_saying && said.replace(failure.code) != Some(failure.code) {
-                    say(format_args!("{}; trying again", failure.message));
-                }
-            }
-            Rest::Over => return Err(failure),
-            Rest::Signalled(signal) => return Err(left_by(signal)),
-        }
+/// Acquires the lock, for as long as the wait allows. Leaving early cancels what is under way.
+fn acquire(locker: &Locker, options: &Run, patience: &Patience<'_>) -> Result<LockGuard, Failure> {
+    let request = locker.lock(options.resource.as_bytes()).keep_alive(KeepAlive::default());
+    let acquire = match patience.left() {
+        Some(Duration::ZERO) => request.try_acquire_async(),
+        Some(left) => request.timeout(left).acquire_async(),
+        None => request.timeout(Duration::MAX).acquire_async(),
+    };
+    match patience.wait_for(acquire).map_err(left_by)? {
+        // Asked to leave while the nodes were: the guard is dropped, which releases the lock.
+        Ok(guard) => patience.signalled().map_or(Ok(guard), |by| Err(left_by(by))),
+        Err(AcquireError::InvalidRequest(error)) => Err(Failure::usage(error)),
+        Err(error) => Err(not_acquired(&error, options)),
     }
 }
 
-/// What a failed attempt means if it was the last.
+/// What it means that there is no lock.
 fn not_acquired(error: &AcquireError, options: &Run) -> Failure {
     let code = if error.is_contended() { options.conflict_exit_code } else { exit::NO_QUORUM };
     let resource = quoted(options.resource.as_bytes());
@@ -172,4 +172,4 @@ const CONNECT_MAX: Duration = Duration::from_secs(1);
 const CONNECT_MIN: Duration = Duration::from_millis(1);
 
 /// How long the slowest node may keep us from ending.
-const FLUSH_MAX: Duration = Duration::from_millis(500);
+const CLOSE_MAX: Duration = Duration::from_millis(500);

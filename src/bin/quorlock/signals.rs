@@ -2,6 +2,7 @@
 
 use std::{io, sync::mpsc::Sender, thread};
 
+use quorlock::LostReason;
 use rustix::process::{Signal, getpid, kill_process};
 use signal_hook::iterator::Signals;
 
@@ -12,6 +13,10 @@ pub(crate) enum Event {
     Signal(Signal),
     /// The command has ended and is not reaped yet.
     ChildEnded,
+    /// The lock is lost, or was released.
+    Lost(LostReason),
+    /// Something that was waited for may have come.
+    Woken,
     /// The command was suspended from the terminal (Ctrl-Z).
     ChildSuspended,
 }

@@ -1,15 +1,14 @@
-//! The time between the command's start and its end: keeps the lock alive, passes signals on, and ends the
-//! command when the lock is lost.
+//! The time between the command's start and its end: passes signals on, says how the lock fares, and ends the
+//! command when it is lost. Keeping it alive is the locker's business.
 //!
 //! One loop over one channel, in the main thread. It leaves the ended command to be reaped by others.
 
 use std::{
-    fmt,
     sync::mpsc::Receiver,
     time::{Duration, Instant},
 };
 
-use quorlock::{ExtendError, LocalGuard};
+use quorlock::{LockGuard, Locker, LostReason};
 use rustix::process::Signal;
 
 use crate::{args::OnLost, child::Child, say::say, signals::Event};
@@ -30,16 +29,26 @@ pub(crate) enum Fate {
 }
 
 pub(crate) struct Supervisor<'a> {
-    guard: &'a LocalGuard,
+    locker: &'a Locker,
+    guard: &'a LockGuard,
     child: &'a mut Child,
     terms: Terms,
     phase: Phase,
+    outage: Outage,
+}
+
+/// How extending goes, as far as it was said.
+#[derive(Clone, Copy, Debug, Default)]
+struct Outage {
+    extended: u64,
+    not_extended: u64,
+    said: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Phase {
     /// The lock is held, as far as we know.
-    Holding { extend_at: Instant, failing: bool },
+    Holding,
     /// It is lost, and the command was told to end.
     Ending { kill_at: Instant },
     /// It is lost, and there is nothing to do about it, or nothing more.
@@ -47,9 +56,14 @@ enum Phase {
 }
 
 impl<'a> Supervisor<'a> {
-    pub(crate) fn new(guard: &'a LocalGuard, child: &'a mut Child, terms: Terms) -> Self {
-        let extend_at = after((terms.ttl / EXTENSIONS_PER_TTL).min(FIRST_EXTENSION));
-        Self { guard, child, terms, phase: Phase::Holding { extend_at, failing: false } }
+    pub(crate) fn new(
+        locker: &'a Locker,
+        guard: &'a LockGuard,
+        child: &'a mut Child,
+        terms: Terms,
+    ) -> Self {
+        let (phase, outage) = (Phase::Holding, Outage::default());
+        Self { locker, guard, child, terms, phase, outage }
     }
 
     /// Until the command has ended, and, if that is because the lock was lost, everything in its group with it.
@@ -59,6 +73,8 @@ impl<'a> Supervisor<'a> {
                 Ok(Event::Signal(signal)) => self.pass_on(signal),
                 Ok(Event::ChildSuspended) => self.resume(),
                 Ok(Event::ChildEnded) => break,
+                Ok(Event::Lost(reason)) => self.phase = self.lost(reason),
+                Ok(Event::Woken) => {}
                 // Something may be due. (It is never that all senders are gone: the thread that listens for
                 // signals does not end.)
                 Err(_) => {}
@@ -66,8 +82,8 @@ impl<'a> Supervisor<'a> {
             self.phase = self.advance();
         }
         match self.phase {
-            Phase::Holding { .. } if self.guard.is_valid() => return Fate::Kept,
-            Phase::Holding { .. } => say("the lock was lost before the command ended"),
+            Phase::Holding if self.guard.is_valid() => return Fate::Kept,
+            Phase::Holding => say("the lock was lost before the command ended"),
             Phase::Ending { kill_at } => self.end_the_rest(kill_at),
             Phase::Lost => {}
         }
@@ -77,7 +93,7 @@ impl<'a> Supervisor<'a> {
     /// How long nothing is due.
     fn idle_for(&self) -> Duration {
         let due = match self.phase {
-            Phase::Holding { extend_at, .. } => left(extend_at).min(self.guard.validity()),
+            Phase::Holding => self.terms.ttl / LOOKS_PER_TTL,
             Phase::Ending { kill_at } => left(kill_at),
             Phase::Lost => Duration::MAX,
         };
@@ -85,11 +101,11 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Does what is due.
-    fn advance(&self) -> Phase {
+    fn advance(&mut self) -> Phase {
         match self.phase {
-            Phase::Holding { .. } if !self.guard.is_valid() => self.lost(&ExtendError::Expired),
-            Phase::Holding { extend_at, failing } if left(extend_at).is_zero() => {
-                self.extend(failing)
+            Phase::Holding => {
+                self.look();
+                Phase::Holding
             }
             Phase::Ending { kill_at } if left(kill_at).is_zero() => {
                 say("the command is still running: killing it");
@@ -100,28 +116,28 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    fn extend(&self, failing: bool) -> Phase {
-        let ttl = self.terms.ttl;
-        match self.guard.extend(ttl) {
-            Ok(_) => {
-                if failing {
-                    say("the lock is extended again");
-                }
-                Phase::Holding { extend_at: after(ttl / EXTENSIONS_PER_TTL), failing: false }
-            }
-            Err(error @ ExtendError::NoQuorum { .. }) => {
-                // Once per outage.
-                if !failing {
-                    say(format_args!("cannot extend the lock, trying again: {error}"));
-                }
-                let pause = (ttl / RETRIES_PER_TTL).max(RETRY_PAUSE_MIN);
-                Phase::Holding { extend_at: after(pause), failing: true }
-            }
-            Err(error) => self.lost(&error),
+    /// Says, once per outage, that extending fails, and when it no longer does.
+    fn look(&mut self) {
+        let Some(stats) = self.locker.stats() else {
+            return;
+        };
+        let failing = stats.not_extended > self.outage.not_extended;
+        let mended = stats.extended > self.outage.extended;
+        if failing && !mended && !self.outage.said {
+            self.outage.said = true;
+            let validity = self.guard.validity();
+            say(format_args!(
+                "cannot extend the lock, trying again: it is valid for {validity:.1?}"
+            ));
+        } else if mended && !failing && self.outage.said {
+            self.outage.said = false;
+            say("the lock is extended again");
         }
+        self.outage.extended = stats.extended;
+        self.outage.not_extended = stats.not_extended;
     }
 
-    fn lost(&self, why: &dyn fmt::Display) -> Phase {
+    fn lost(&self, why: LostReason) -> Phase {
         match self.terms.on_lost {
             OnLost::Ignore => {
                 say(format_args!("the lock is lost, and the command runs on without it: {why}"));
@@ -177,18 +193,8 @@ fn left(until: Instant) -> Duration {
 
 const NOT_SUSPENDED: &str = "a command that holds a lock cannot be suspended";
 
-/// Two of them may fail before the third decides.
-const EXTENSIONS_PER_TTL: u32 = 3;
-
-/// The lock is ours as soon as a quorum was connected and has granted it. A node that was slower to connect is
-/// sent its share only when the locker is next at work; the lock should not hang by a bare quorum until then.
-const FIRST_EXTENSION: Duration = Duration::from_millis(100);
-
-/// How often at most a failed extension is tried again: some ten times in the validity that is left.
-const RETRIES_PER_TTL: u32 = 20;
-
-/// No less than a node has to answer in.
-const RETRY_PAUSE_MIN: Duration = Duration::from_millis(50);
+/// How often to look how extending goes.
+const LOOKS_PER_TTL: u32 = 20;
 
 /// The clock that we sleep by stops while the machine is suspended, and the lock's does not.
 const GLANCE: Duration = Duration::from_secs(1);
