@@ -18,6 +18,9 @@ test:
 	scripts/setup.sh valkey redis5
 	scripts/test.sh
 
-# Ratios against five healthy nodes, one fault at a time.
+# What faults cost, how locks change hands, what keeping them alive takes, how late a loss is said.
 bench: setup
 	cargo bench --bench faults
+	cargo bench --bench lost
+	cargo bench --bench waiters
+	cargo bench --bench keep_alive

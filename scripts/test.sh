@@ -17,4 +17,5 @@ step cargo clippy --all-targets --all-features --quiet -- -D warnings
 step cargo clippy --quiet -- -D warnings
 RUSTDOCFLAGS='-D warnings' step cargo doc --all-features --no-deps --document-private-items --quiet
 step budget
+step cargo run --quiet --manifest-path tests/fork/Cargo.toml
 step cargo test --all-features

@@ -11,7 +11,7 @@ fn sources(root: &str) -> Vec<(PathBuf, String)> {
         for entry in fs::read_dir(dir).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
-                dirs.push(path);
+                dirs.extend(Some(path).filter(|path| !path.ends_with("target")));
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 let text = fs::read_to_string(&path).unwrap();
                 sources.push((path, text));
