@@ -51,7 +51,10 @@ pub struct Server {
     args: Vec<OsString>,
     dir: PathBuf,
     port: u16,
-    running: Option<Running>,
+    /// The server's process, while it runs.
+    process: Option<Process>,
+    /// Sees to the server and the directory should we be gone. There is one from the first start on.
+    shell: Option<Child>,
 }
 
 /// Several servers. Derefs to a slice of them.
@@ -86,10 +89,8 @@ pub enum Answer {
     Text(String),
 }
 
-/// The shell above a server, and the server.
-#[derive(Debug)]
-struct Running {
-    shell: Child,
+#[derive(Clone, Copy, Debug)]
+struct Process {
     pid: Pid,
 }
 
@@ -125,7 +126,7 @@ impl ServerBuilder {
         args.extend(["--appendonly", append_only, "--appendfsync", "everysec"].map(Into::into));
         args.extend(["--save", ""].map(Into::into));
         let dir = new_dir()?;
-        let mut server = Server { binary, args, dir, port: 0, running: None };
+        let mut server = Server { binary, args, dir, port: 0, process: None, shell: None };
         for _ in 0..PORTS_TRIED_MAX {
             server.port = free_port()?;
             match server.run() {
@@ -177,8 +178,8 @@ impl Server {
 
     /// The server's process, while it runs.
     pub fn pid(&self) -> Option<u32> {
-        let running = self.running.as_ref()?;
-        u32::try_from(running.pid.as_raw_nonzero().get()).ok()
+        let process = self.process?;
+        u32::try_from(process.pid.as_raw_nonzero().get()).ok()
     }
 
     /// Kills it as a power cut would kill its process (`SIGKILL`), and waits until it is gone.
@@ -240,7 +241,7 @@ impl Server {
 
     /// Whether its process is there, paused or not.
     pub fn is_running(&self) -> bool {
-        self.running.as_ref().is_some_and(Running::is_alive)
+        self.process.is_some_and(Process::is_alive)
     }
 
     /// Asks it something, apart from any locker.
@@ -283,9 +284,11 @@ impl Server {
     }
 
     fn run(&mut self) -> io::Result<()> {
+        self.dismiss_shell()?;
         let mut shell = self.shell().spawn()?;
         let pid = read_pid(&mut shell)?;
-        self.running = Some(Running { shell, pid });
+        self.process = Some(Process { pid });
+        self.shell = Some(shell);
         let deadline = Instant::now() + START_TIMEOUT;
         loop {
             // A refusal is an answer too.
@@ -330,39 +333,47 @@ impl Server {
     }
 
     fn end(&mut self, signal: Signal) -> io::Result<()> {
-        let Some(mut running) = self.running.take() else {
+        let Some(process) = self.process else {
             return Ok(());
         };
-        if running.is_alive() {
-            // Stopped processes take no other signal but KILL.
-            let _ = kill_process(running.pid, Signal::CONT);
-            let _ = kill_process(running.pid, signal);
+        if process.is_alive() {
+            let _ = kill_process(process.pid, signal);
+            // A process that is stopped acts on no other signal than KILL.
+            let _ = kill_process(process.pid, Signal::CONT);
         }
         let deadline = Instant::now() + END_TIMEOUT;
-        while running.is_alive() {
+        while process.is_alive() {
             if Instant::now() > deadline {
-                self.running = Some(running);
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "the server does not end"));
             }
             thread::sleep(Duration::from_millis(1));
         }
-        // The shell ends too, and buries the server. The directory is ours to remove, or to use again.
-        if let Some(mut stdin) = running.shell.stdin.take() {
-            stdin.write_all(b"keep\n")?;
-        }
-        running.shell.wait().map(drop)
+        self.process = None;
+        self.tell_shell("bury")
+    }
+
+    /// The directory is ours again, to use or to remove.
+    fn dismiss_shell(&mut self) -> io::Result<()> {
+        self.tell_shell("keep")?;
+        self.shell.take().map_or(Ok(()), |mut shell| shell.wait().map(drop))
+    }
+
+    fn tell_shell(&mut self, word: &str) -> io::Result<()> {
+        let stdin = self.shell.as_mut().and_then(|shell| shell.stdin.as_mut());
+        stdin.map_or(Ok(()), |stdin| stdin.write_all(format!("{word}\n").as_bytes()))
     }
 
     fn signal(&self, signal: Signal) -> io::Result<()> {
-        let running = self.running.as_ref().filter(|running| running.is_alive());
-        let running = running.ok_or_else(|| io::Error::other("the server does not run"))?;
-        Ok(kill_process(running.pid, signal)?)
+        let process = self.process.filter(|process| process.is_alive());
+        let process = process.ok_or_else(|| io::Error::other("the server does not run"))?;
+        Ok(kill_process(process.pid, signal)?)
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.end(Signal::KILL);
+        let _ = self.dismiss_shell();
         let _ = fs::remove_dir_all(&self.dir);
     }
 }
@@ -412,10 +423,10 @@ impl DerefMut for Servers {
     }
 }
 
-impl Running {
+impl Process {
     /// Nobody waits for the server but a shell that does not, so it may be there as a zombie, which a signal
     /// would still reach.
-    fn is_alive(&self) -> bool {
+    fn is_alive(self) -> bool {
         if rustix::process::test_kill_process(self.pid).is_err() {
             return false;
         }
@@ -502,7 +513,8 @@ fn read_pid(shell: &mut Child) -> io::Result<Pid> {
 }
 
 /// Starts the server, says its pid, and outlives us by as long as it takes to kill it. The server's pid is
-/// nobody else's until the shell has waited for it, which is last.
+/// nobody else's until the shell has waited for it. With the server buried it goes on to look after the
+/// directory, until it is told to keep it.
 const WATCH: &str = "
     trap '' INT TERM HUP
     dir=$1
@@ -513,6 +525,7 @@ const WATCH: &str = "
     read -r word
     kill -9 $!
     wait $!
+    [ \"$word\" != bury ] || read -r word
     [ \"$word\" = keep ] || rm -rf \"$dir\"
 ";
 
