@@ -4,7 +4,7 @@
 QUORLOCK_SERVER ?= $(shell cat .tools/server 2>/dev/null)
 export QUORLOCK_SERVER
 
-.PHONY: setup demo test bench
+.PHONY: setup setup-versions demo test bench
 
 setup:
 	scripts/setup.sh
@@ -14,9 +14,11 @@ demo: setup
 	cargo run --quiet --release --features cli -- demo
 
 # Every test: lints, unit, real servers, faults, command, documents.
-test:
-	scripts/setup.sh valkey redis5
+test: setup-versions
 	scripts/test.sh
+
+setup-versions: setup
+	scripts/setup.sh valkey redis5
 
 # What faults cost, how locks change hands, what keeping them alive takes, how late a loss is said.
 bench: setup

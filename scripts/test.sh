@@ -3,6 +3,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+# What setup has found or fetched, unless the caller knows better. (Not by make: it would ask before setup ran.)
+export QUORLOCK_SERVER=${QUORLOCK_SERVER:-$(cat .tools/server 2>/dev/null || true)}
+
 step() { printf '\n== %s\n' "$*"; "$@"; }
 
 budget() {
