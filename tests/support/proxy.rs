@@ -246,7 +246,10 @@ impl Shared {
         let connection = Arc::new(Connection { plan: Mutex::new(plan), ..Connection::default() });
         self.connections.lock().unwrap().push(connection.clone());
         match accept {
-            Accept::Reset => return reset(&client),
+            Accept::Reset => {
+                connection.dead.store(true, Ordering::SeqCst);
+                return reset(&client);
+            }
             Accept::Silent => {
                 let shared = self.clone();
                 let hold = move || {
@@ -260,7 +263,7 @@ impl Shared {
             Accept::Connect => {}
         }
         let Ok(server) = TcpStream::connect(self.upstream) else {
-            return;
+            return connection.dead.store(true, Ordering::SeqCst);
         };
         for stream in [&client, &server] {
             stream.set_nonblocking(false).unwrap();
