@@ -19,8 +19,18 @@ use support::{
     secs, values,
 };
 
+/// A locker with every node connected: a quorum is enough to connect, and on a busy machine the others are late.
 fn connect(servers: &Servers) -> LocalLocker {
-    LocalLocker::connect(servers.tcp_urls()).unwrap()
+    let locker = LocalLocker::connect(servers.tcp_urls()).unwrap();
+    eventually("every node votes", || {
+        let guard = locker.lock("warm-up").try_acquire().unwrap();
+        let voted = guard.extend(secs(5)).is_ok();
+        locker.flush(ms(1));
+        let all = values(servers, "warm-up").iter().all(Option::is_some);
+        voted && guard.release().is_ok() && all
+    });
+    locker.flush(secs(1));
+    locker
 }
 
 fn said(attempt: &Attempt) -> Vec<String> {
