@@ -222,7 +222,7 @@ pub struct Attempt {
     pub(crate) elapsed: Duration,
     pub(crate) names: Arc<[Box<str>]>,
     pub(crate) number: u32,
-    pub(crate) votes: SmallVec<[Vote; 5]>,
+    pub(crate) votes: SmallVec<[Vote; 7]>,
 }
 
 impl Attempt {

@@ -903,3 +903,178 @@ fn a_protocol_error_is_told_as_such() {
         Vote::Unknown(NodeError::Protocol(ProtocolError::BadTypeByte(b'H')))
     ));
 }
+
+// A reply needs a command that was written.
+
+#[test]
+fn a_reply_to_a_command_that_was_not_written_yet_is_a_reply_to_nothing() {
+    // One too many at the end of the greeting, when the SET is only about to be sent.
+    let mut world = World::unconnected(1);
+    world.pass(Duration::ZERO);
+    world.acquire(spec("r"));
+    world.serve(0);
+    let mut replies = std::mem::take(&mut world.nodes[0].outbox);
+    replies.extend_from_slice(b"+OK\r\n");
+    world.feed(0, &replies);
+    assert!(!world.events.iter().any(|event| matches!(event, Event::Acquired { .. })));
+    assert_eq!(world.engine.counts().protocol_errors, 1);
+
+    // One on a connection whose socket takes nothing.
+    let mut world = World::new(1);
+    world.nodes[0].connected = false;
+    world.acquire(spec("r"));
+    let id = world.id(0);
+    world.engine.handle_input(world.now, id, b"+OK\r\n");
+    world.carry();
+    assert!(!world.events.iter().any(|event| matches!(event, Event::Acquired { .. })));
+    assert_eq!(world.engine.counts().protocol_errors, 1);
+}
+
+// Nodes that come late.
+
+#[test]
+fn a_node_that_was_slow_to_connect_gets_its_share_of_a_lock_that_was_won_without_it() {
+    let mut world = World::unconnected(3);
+    world.pass(Duration::ZERO);
+    world.answer(0);
+    world.answer(1);
+    assert_eq!(world.ready(), 2);
+    world.acquire(spec("r"));
+    world.answer(0);
+    world.answer(1);
+    let Event::Acquired { grant, .. } = world.events.remove(0) else { panic!() };
+    world.settle();
+    assert_eq!(world.holders("r"), vec![Some(grant.token.to_string()); 3]);
+    // And counts for what follows.
+    world.nodes[0].keys.clear();
+    world.extend(grant.lease, TTL).unwrap();
+    world.settle();
+    extended(&mut world).unwrap();
+    world.release(grant.lease);
+    world.settle();
+    assert_eq!(world.holders("r"), [None, None, None]);
+}
+
+#[test]
+fn an_extension_that_may_yet_come_does_not_undo_a_longer_one() {
+    let mut world = World::new(1);
+    let grant = world.acquired("r");
+    world.extend(grant.lease, Duration::from_secs(4)).unwrap();
+    // It is on its way when the connection is given up, and may run at any time.
+    world.nodes[0].inbox.clear();
+    world.pass(CONNECT_TIMEOUT);
+    world.live(ms(100));
+    assert_eq!(world.ready(), 1);
+    world.events.clear();
+    // A longer one cannot rely on this node, one that is no longer can.
+    world.extend(grant.lease, Duration::from_secs(60)).unwrap();
+    world.settle();
+    assert!(matches!(extended(&mut world), Err(ExtendError::NoQuorum { .. })));
+    world.extend(grant.lease, Duration::from_secs(4)).unwrap();
+    world.settle();
+    extended(&mut world).unwrap();
+}
+
+#[test]
+fn denials_that_come_late_end_the_lock() {
+    let mut world = World::new(3);
+    let grant = world.acquired("r");
+    world.nodes.iter_mut().for_each(|node| node.keys.clear());
+    world.extend(grant.lease, TTL).unwrap();
+    world.pass(NODE_TIMEOUT);
+    assert!(matches!(extended(&mut world), Err(ExtendError::NoQuorum { .. })));
+    world.settle();
+    assert!(world.engine.valid_until(grant.lease) <= world.now);
+}
+
+#[test]
+fn a_quorum_that_comes_after_the_callers_deadline_is_released() {
+    let mut world = World::new(3);
+    let deadline = world.now.after(ms(30));
+    world.acquire(quorlock::internal::request::Spec { deadline: Some(deadline), ..spec("r") });
+    (0..3).for_each(|node| world.serve(node));
+    // The client was paused; the replies lie in its buffers.
+    world.now = world.now.after(Duration::from_secs(5));
+    (0..3).for_each(|node| world.deliver(node));
+    let Event::NotAcquired { error: AcquireError::DeadlineExceeded(_), .. } = &world.events[0]
+    else {
+        panic!("{:?}", world.events)
+    };
+    world.settle();
+    assert_eq!(world.holders("r"), [None, None, None]);
+}
+
+// Releases, once more.
+
+#[test]
+fn a_lock_that_was_held_is_not_said_to_be_gone() {
+    let mut world = World::new(3);
+    let until = world.now.after(Duration::from_secs(100));
+    world.nodes[2].keys.insert(b"lock:r".to_vec(), (b"theirs".to_vec(), until));
+    let grant = world.acquired("r");
+    world.nodes[1].up = false;
+    world.cut(1);
+    world.pass(ms(1));
+    world.release(grant.lease);
+    world.settle();
+    let Event::Released { result: Err(ReleaseError::NoQuorum(attempt)), .. } = &world.events[0]
+    else {
+        panic!("{:?}", world.events)
+    };
+    assert_eq!((attempt.granted(), attempt.refused(), attempt.failed()), (1, 1, 1));
+}
+
+#[test]
+fn a_release_does_not_wait_for_nodes_that_are_known_to_be_down_and_is_owed_to_them() {
+    let mut world = World::new(3);
+    let grant = world.acquired("r");
+    for node in 0..2 {
+        world.nodes[node].up = false;
+        world.cut(node);
+    }
+    world.pass(ms(1));
+    world.release(grant.lease);
+    assert!(matches!(
+        world.events.remove(0),
+        Event::Released { result: Err(ReleaseError::NoQuorum(_)), .. }
+    ));
+    world.nodes.iter_mut().for_each(|node| node.up = true);
+    world.live(Duration::from_secs(3));
+    assert_eq!(world.holders("r"), [None, None, None]);
+    assert_eq!(world.engine.releasing(), 0);
+}
+
+#[test]
+fn a_release_is_sent_however_much_is_waiting_before_it() {
+    // In the outbox of a node that takes nothing for a moment.
+    let mut world = World::new(3);
+    let long = "x".repeat(4000);
+    let grant = world.acquired(&long);
+    world.nodes[0].connected = false;
+    for i in 0..300 {
+        world.acquire(spec(&format!("{i:04}{long}")));
+        world.answer(1);
+        world.answer(2);
+    }
+    world.release(grant.lease);
+    world.nodes[0].connected = true;
+    world.carry();
+    world.live(ms(500));
+    assert_eq!(world.ready(), 3);
+    assert_eq!(world.holders(&long)[0], None);
+
+    // Before a connection that is being made.
+    let mut world = World::new(3);
+    let grant = world.acquired("r");
+    world.cut(0);
+    world.pass(ms(1));
+    for i in 0..4100 {
+        world.acquire(spec(&format!("x{i}")));
+        world.answer(1);
+        world.answer(2);
+    }
+    world.release(grant.lease);
+    world.live(ms(500));
+    assert_eq!(world.ready(), 3);
+    assert_eq!(world.holders("r")[0], None);
+}

@@ -52,8 +52,10 @@ struct Link {
     generation: usize,
     /// Where else to connect to if this fails: a name's other addresses.
     alternatives: Vec<Target>,
-    /// How often connecting failed: a name's addresses take turns.
+    /// How often a connection ended unheard: a name's addresses take turns until one answers.
     failures: usize,
+    /// Whether anything was read from this connection.
+    heard: bool,
 }
 
 /// System calls made, for tests and tuning.
@@ -285,7 +287,6 @@ impl Driver {
         match socket.finish_connect(registry) {
             Ok(false) => {}
             Ok(true) => {
-                link.failures = 0;
                 self.engine.handle_connected(clock::now(), node);
             }
             Err(error) => {
@@ -298,7 +299,6 @@ impl Driver {
 
     fn disconnected(&mut self, node: NodeId, error: NodeError) {
         let link = &mut self.links[node.index()];
-        link.failures += 1;
         link.close(self.poll.registry());
         self.engine.handle_disconnected(clock::now(), node, error);
     }
@@ -307,7 +307,6 @@ impl Driver {
     fn close_given_up(&mut self) {
         while let Some(node) = self.engine.poll_close() {
             let link = &mut self.links[node.index()];
-            link.failures += 1;
             // Whatever address is being looked up for it comes too late.
             link.generation += 1;
             link.close(self.poll.registry());
@@ -327,6 +326,7 @@ impl Driver {
             match socket.read(&mut self.input) {
                 Ok(0) => return self.disconnected(node, NodeError::Closed),
                 Ok(len) => {
+                    self.links[node.index()].heard = true;
                     self.engine.handle_input(clock::now(), node, &self.input[..len]);
                     self.close_given_up();
                     if len < self.input.len() && !closed {
@@ -366,7 +366,14 @@ impl Driver {
 
 impl Link {
     fn new(address: Address) -> Self {
-        Self { address, socket: None, generation: 0, alternatives: Vec::new(), failures: 0 }
+        Self {
+            address,
+            socket: None,
+            generation: 0,
+            alternatives: Vec::new(),
+            failures: 0,
+            heard: false,
+        }
     }
 
     fn token(&self, node: NodeId) -> Token {
@@ -394,6 +401,9 @@ impl Link {
     }
 
     fn close(&mut self, registry: &mio::Registry) {
+        if !std::mem::take(&mut self.heard) {
+            self.failures += 1;
+        }
         if let Some(socket) = self.socket.take() {
             socket.close(registry);
         }

@@ -17,7 +17,7 @@ use crate::error::{self, NodeError, Vote};
 pub struct Attempt {
     started: Time,
     deadline: Time,
-    votes: SmallVec<[Vote; 5]>,
+    votes: SmallVec<[Vote; 7]>,
     /// Invariant: what `votes` adds up to, counting neither what came after the deadline nor `Pending`.
     tally: Tally,
 }

@@ -49,6 +49,10 @@ pub struct Lease {
     /// Nodes that granted the lock and have said "mine" ever since: only these count for an extension. A
     /// node that once said otherwise stays out, whatever it says later (fencing.md 4.6).
     pub mine: NodeSet,
+    /// Nodes where an extension was lost with its connection, and may yet run, after later ones.
+    pub doubtful: NodeSet,
+    /// The shortest ttl that was ever sent.
+    pub ttl_min: Ttl,
     /// Nodes that said that another token, or none, is there.
     pub denied: NodeSet,
     /// Nodes whose release is still to be answered.
@@ -99,6 +103,8 @@ impl Lease {
         self.sent = NodeSet::default();
         self.asked = NodeSet::default();
         self.mine = NodeSet::default();
+        self.doubtful = NodeSet::default();
+        self.ttl_min = request.ttl;
         self.denied = NodeSet::default();
         self.owed = NodeSet::default();
     }
@@ -137,8 +143,9 @@ impl Lease {
     /// Whether a command that was put off is still to be sent.
     pub fn wants(&self, node: NodeId, command: Command) -> bool {
         match command.verb {
+            // Also for a lock that was won without this node: it had better not stand on a bare quorum.
             Verb::Acquire => {
-                matches!(self.phase, Phase::Claiming { .. }) && self.claim.is_pending(node)
+                !matches!(self.phase, Phase::Releasing { .. }) && self.claim.is_pending(node)
             }
             Verb::Extend => self.is_extending(command.round) && self.change.is_pending(node),
             Verb::Release => self.owed.contains(node),
@@ -167,9 +174,13 @@ impl Lease {
         match command.verb {
             Verb::Acquire => self.credit_claim(node, vote),
             Verb::Extend => {
-                if matches!(vote, Vote::Refused) {
-                    self.mine.remove(node);
-                    self.denied.insert(node);
+                match vote {
+                    Vote::Refused => {
+                        self.mine.remove(node);
+                        self.denied.insert(node);
+                    }
+                    Vote::Unknown(_) => self.doubtful.insert(node),
+                    _ => {}
                 }
                 if self.is_extending(command.round) {
                     self.change.cast(node, vote);
@@ -221,7 +232,10 @@ impl Lease {
         for node in nodes {
             let claim = self.claim.vote(node);
             let ask = match verb {
-                Verb::Extend => self.mine.contains(node) || matches!(claim, Vote::Pending),
+                Verb::Extend => {
+                    (self.mine.contains(node) || matches!(claim, Vote::Pending))
+                        && !self.may_be_cut_short(node)
+                }
                 Verb::Acquire | Verb::Release => true,
             };
             if ask && self.sent.contains(node) {
@@ -233,6 +247,11 @@ impl Lease {
             }
         }
         to
+    }
+
+    /// Whether an earlier, shorter extension may still come to the node and undo this one.
+    fn may_be_cut_short(&self, node: NodeId) -> bool {
+        self.doubtful.contains(node) && self.ttl_min.millis() < self.ttl.millis()
     }
 
     fn is_extending(&self, round: u32) -> bool {
@@ -264,6 +283,8 @@ impl Default for Lease {
             sent: NodeSet::default(),
             asked: NodeSet::default(),
             mine: NodeSet::default(),
+            doubtful: NodeSet::default(),
+            ttl_min: Ttl::NONE,
             denied: NodeSet::default(),
             owed: NodeSet::default(),
         }

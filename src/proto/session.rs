@@ -68,8 +68,9 @@ pub struct Expected {
     pub asked: Asked,
     /// Whether this is already the `EVAL` after a `NOSCRIPT`. There is no third try.
     pub by_source: bool,
-    /// Where in the connection's stream the command starts.
+    /// Where in the connection's stream the command starts and ends.
     start: u64,
+    end: u64,
     /// A node that has not answered by then is taken for dead.
     overdue: Time,
 }
@@ -101,6 +102,8 @@ enum State {
 pub enum Delivery {
     /// In the outbox.
     Sent,
+    /// Kept until there is a connection, which is not being made yet: for now the node has failed.
+    Owed(NodeError),
     /// Kept until the connection is ready.
     Parked,
     /// Not sent, and not going to be.
@@ -218,8 +221,11 @@ impl Session {
             },
         };
         match command.verb {
+            Verb::Release => match self.park(command) {
+                Delivery::Parked => Delivery::Owed(error),
+                refused => refused,
+            },
             Verb::Acquire | Verb::Extend => Delivery::Refused(error),
-            Verb::Release => self.park(command),
         }
     }
 
@@ -232,11 +238,14 @@ impl Session {
         overdue: Time,
     ) -> Result<(), NodeError> {
         debug_assert!(self.is_ready());
-        if self.outbox.rest().len() + bytes.len() > OUTBOX_BYTES_MAX {
+        // There are no more releases than there were acquires, and they must not be lost.
+        let limited = command.verb != Verb::Release;
+        if limited && self.outbox.rest().len() + bytes.len() > OUTBOX_BYTES_MAX {
             return Err(NodeError::Backlog);
         }
-        self.expect(Asked::Command(command), by_source, overdue);
-        self.outbox.end().extend_from_slice(bytes);
+        self.expect(Asked::Command(command), by_source, overdue, |out| {
+            out.extend_from_slice(bytes);
+        });
         Ok(())
     }
 
@@ -247,22 +256,36 @@ impl Session {
             return false;
         }
         if self.handshake.is_tracking() {
-            self.expect(Asked::Caching, false, overdue);
-            notification::ask_caching(self.outbox.end());
+            self.expect(Asked::Caching, false, overdue, notification::ask_caching);
         }
-        self.expect(Asked::Remaining(question), false, overdue);
-        notification::ask_remaining(self.outbox.end(), key);
+        self.expect(Asked::Remaining(question), false, overdue, |out| {
+            notification::ask_remaining(out, key);
+        });
         true
     }
 
-    fn expect(&mut self, asked: Asked, by_source: bool, overdue: Time) {
+    /// Appends what is asked, and an entry for its reply.
+    fn expect(
+        &mut self,
+        asked: Asked,
+        by_source: bool,
+        overdue: Time,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
         let start = self.outbox.position();
-        self.expected.push_back(Expected { asked, by_source, start, overdue });
+        write(self.outbox.end());
+        let end = self.outbox.position();
+        self.expected.push_back(Expected { asked, by_source, start, end, overdue });
     }
 
     /// Keeps a command until the connection is ready.
     pub fn park(&mut self, command: Command) -> Delivery {
-        if self.parked.len() >= PARKED_MAX {
+        let crowded = match command.verb {
+            Verb::Acquire | Verb::Extend => self.parked.len() >= PARKED_MAX,
+            // What waits for an answer must not push out what is owed.
+            Verb::Release => self.parked.len() >= 2 * PARKED_MAX,
+        };
+        if crowded {
             return Delivery::Refused(NodeError::Backlog);
         }
         self.parked.push_back(command);
@@ -301,7 +324,10 @@ impl Session {
                     }
                 },
                 _ => {
-                    let expected = *self.expected.front().ok_or_else(|| unasked(reply))?;
+                    // To what is not even written there is no reply.
+                    let written = self.outbox.written();
+                    let expected = self.expected.front().filter(|front| front.end <= written);
+                    let expected = *expected.ok_or_else(|| unasked(reply))?;
                     // Answered only if the reply fits: else it is one of those that were not.
                     let output = answered(&expected, reply)?;
                     self.expected.pop_front();

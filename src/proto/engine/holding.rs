@@ -57,6 +57,7 @@ impl Engine {
         // A shorter ttl may take effect on nodes whose answers we never see.
         lease.valid_until = lease.valid_until.min(until);
         lease.ttl = ttl;
+        lease.ttl_min = if ttl.millis() < lease.ttl_min.millis() { ttl } else { lease.ttl_min };
         lease.node_timeout = node_timeout;
         lease.asked_for = asked_for;
         lease.phase = Phase::Extending { until };
@@ -122,6 +123,17 @@ impl Engine {
         match lost {
             Some(reason) => self.lose(now, id, reason),
             None => self.next_extension(now, id),
+        }
+    }
+
+    /// Denials count whenever they come, also in answer to an extension that was given up.
+    pub(super) fn lose_if_denied(&mut self, now: Time, id: Id<Lease>) {
+        let denied = self.leases.get(id).is_some_and(|lease| {
+            let denied = lease.denied.len() >= u32::from(self.quorum.needed());
+            lease.phase == Phase::Held && lease.valid_until > now && denied
+        });
+        if denied {
+            self.lose(now, id, LostReason::Refused);
         }
     }
 
@@ -206,11 +218,13 @@ impl Engine {
             return;
         };
         lease.phase = Phase::Releasing { reported: false };
-        let attempt = || Box::new(lease.change.record(now, 1, &self.settings.names));
-        let result = match verdict {
-            Verdict::Won => Ok(()),
-            Verdict::Contended => Err(ReleaseError::NotHeld(attempt())),
-            Verdict::NoQuorum | Verdict::Open => Err(ReleaseError::NoQuorum(attempt())),
+        let attempt = Box::new(lease.change.record(now, 1, &self.settings.names));
+        let result = if verdict == Verdict::Won {
+            Ok(())
+        } else if attempt.refused() >= attempt.quorum() {
+            Err(ReleaseError::NotHeld(attempt))
+        } else {
+            Err(ReleaseError::NoQuorum(attempt))
         };
         self.events.push_back(Event::Released { lease: id, result });
     }

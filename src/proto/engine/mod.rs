@@ -309,7 +309,8 @@ impl Engine {
             let Some(lease) = self.leases.get_mut(command.lease) else {
                 continue;
             };
-            if lease.wants(node, command) {
+            let worth_it = command.verb == Verb::Release || now < lease.valid_until;
+            if worth_it && lease.wants(node, command) {
                 self.scratch.clear();
                 let Lease { key, token, ttl, .. } = &*lease;
                 encode(&mut self.scratch, command.verb, By::Digest, key, token, *ttl);
@@ -333,7 +334,8 @@ impl Engine {
         id
     }
 
-    /// Forgets a request. What its attempt took is released, behind the `SET`s; there is no event.
+    /// Forgets a request. What its attempt took is released, behind the `SET`s; there is no event, but of a request
+    /// that was settled before: a grant that nobody polled for yet is to be released by whoever does.
     pub fn cancel(&mut self, now: Time, id: Id<Request>) {
         let Some(request) = self.requests.get(id) else {
             return;

@@ -60,6 +60,7 @@ impl Engine {
         };
         match delivery {
             Delivery::Sent => lease.mark_sent(node, command.verb),
+            Delivery::Owed(error) => lease.change.cast(node, Vote::NotSent(error)),
             Delivery::Parked => {}
             Delivery::Refused(error) => lease.credit(node, command, Vote::NotSent(error)),
         }

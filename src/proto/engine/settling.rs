@@ -26,6 +26,7 @@ impl Engine {
                 Phase::Held | Phase::Releasing { .. } => self.settle_release(now, id, verdict),
             }
         }
+        self.lose_if_denied(now, id);
         self.reap(id);
         self.arm(id);
     }
@@ -61,7 +62,8 @@ impl Engine {
             node.count(vote);
         }
         let validity = lease.validity(now);
-        let valid = !validity.is_zero() && validity >= request.min_validity;
+        let in_time = request.deadline.is_none_or(|deadline| now <= deadline);
+        let valid = in_time && !validity.is_zero() && validity >= request.min_validity;
         if verdict == Verdict::Won && valid {
             assert!(validity <= lease.ttl.duration(), "more validity than was asked for");
             lease.phase = Phase::Held;
