@@ -1045,6 +1045,27 @@ fn a_release_does_not_wait_for_nodes_that_are_known_to_be_down_and_is_owed_to_th
 }
 
 #[test]
+fn a_release_that_is_put_off_is_done_once_the_node_works_again() {
+    for reply in ["BUSY Redis is busy", "LOADING Redis is loading", "MISCONF cannot persist"] {
+        let mut world = World::new(3);
+        let grant = world.acquired("r");
+        world.nodes[0].instead = Some(Box::new(move |_| Some(format!("-{reply}\r\n").into())));
+        world.release(grant.lease);
+        world.settle();
+        assert!(matches!(world.events.remove(0), Event::Released { result: Ok(()), .. }));
+        assert_eq!(world.engine.releasing(), 1);
+        assert_eq!(world.take_logs()[0].len(), 2, "not asked again and again");
+        world.nodes[0].instead = None;
+        let other = world.acquired("other");
+        world.settle();
+        assert_eq!(world.holders("r"), [None, None, None], "{reply}");
+        world.release(other.lease);
+        world.settle();
+        assert_eq!(world.engine.releasing(), 0);
+    }
+}
+
+#[test]
 fn a_release_is_sent_however_much_is_waiting_before_it() {
     // In the outbox of a node that takes nothing for a moment.
     let mut world = World::new(3);

@@ -292,6 +292,10 @@ impl Session {
         Delivery::Parked
     }
 
+    pub fn has_parked(&self) -> bool {
+        !self.parked.is_empty()
+    }
+
     pub fn take_parked(&mut self) -> VecDeque<Command> {
         std::mem::take(&mut self.parked)
     }

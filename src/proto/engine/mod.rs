@@ -304,6 +304,12 @@ impl Engine {
             let name = &self.settings.names[twin.index()];
             return Err(NodeError::Config(format!("the same server as {name}").into()));
         }
+        self.send_parked(now, node);
+        Ok(())
+    }
+
+    /// Sends what was kept for a node that can take it now, as far as it is still wanted.
+    pub(super) fn send_parked(&mut self, now: Time, node: NodeId) {
         for command in self.session(node).take_parked() {
             let overdue = self.overdue(now, command.lease);
             let Some(lease) = self.leases.get_mut(command.lease) else {
@@ -320,7 +326,6 @@ impl Engine {
                 self.settle(now, command.lease);
             }
         }
-        Ok(())
     }
 }
 

@@ -4,7 +4,7 @@ use super::Engine;
 use crate::{
     error::{NodeError, Vote},
     proto::{
-        command::{Ballot, By, Verb, encode},
+        command::{Ballot, By, Verb, class, encode},
         lease::Lease,
         node::NodeId,
         request::Request,
@@ -14,6 +14,14 @@ use crate::{
         validity::valid_until,
     },
 };
+
+/// Whether the node will do it another time: it runs a slow script, loads its data or cannot write to its disk.
+fn is_put_off(vote: &Vote) -> bool {
+    let Vote::Failed(NodeError::Server(text)) = vote else {
+        return false;
+    };
+    matches!(class(text.as_bytes()), b"BUSY" | b"LOADING" | b"MISCONF")
+}
 
 impl Engine {
     pub(super) fn attempt(&mut self, now: Time, id: Id<Request>) {
@@ -83,10 +91,23 @@ impl Engine {
             Ballot::NoScript => return self.send_source(now, node, command),
             Ballot::Refused => Vote::Refused,
         };
-        if !self.leases.get(command.lease).is_some_and(|lease| lease.awaits(command)) {
+        let Some(lease) = self.leases.get_mut(command.lease) else {
+            self.stats.abandoned_replies += 1;
+            return;
+        };
+        if !lease.awaits(command) {
             self.stats.abandoned_replies += 1;
         }
+        let works = !matches!(vote, Vote::Failed(_));
+        if command.verb == Verb::Release && is_put_off(&vote) {
+            // It has not happened, and is owed until the node works again.
+            lease.change.cast(node, vote);
+            return self.owe(now, node, command);
+        }
         self.credit(now, node, command, vote);
+        if works && self.session(node).has_parked() {
+            self.send_parked(now, node);
+        }
     }
 
     /// The one fallback, within the deadline of the command it stands for.
