@@ -16,6 +16,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Output, Stdio},
+    sync::mpsc::{RecvTimeoutError, channel},
     time::{Duration, Instant},
 };
 
@@ -51,6 +52,9 @@ fn start(command: &mut Command) -> Running {
     Running { child: Some(child.expect("quorlock starts")) }
 }
 
+/// Longer than anything here takes.
+const HANGS_AFTER: Duration = Duration::from_secs(300);
+
 /// A command in the background, which does not outlive its test.
 struct Running {
     child: Option<Child>,
@@ -67,8 +71,23 @@ impl Running {
         state(Pid::from_child(child)) == Some('T')
     }
 
+    /// Waits for its end, which must come: one that hangs is killed, and fails its test.
     fn output(mut self) -> Output {
-        self.child.take().expect("it was not waited for").wait_with_output().expect("it ends")
+        let child = self.child.take().expect("it was not waited for");
+        let pid = Pid::from_child(&child);
+        let (ended, end) = channel::<()>();
+        let watch = std::thread::spawn(move || {
+            let hangs = end.recv_timeout(HANGS_AFTER) == Err(RecvTimeoutError::Timeout);
+            if hangs {
+                // Its outputs may be held open by others of its group, which are not its own.
+                let _ = kill_process(pid, Signal::KILL);
+            }
+            hangs
+        });
+        let output = child.wait_with_output().expect("it ends");
+        drop(ended);
+        assert!(!watch.join().expect("no panic"), "it did not end by itself: {output:?}");
+        output
     }
 }
 

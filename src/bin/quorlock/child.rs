@@ -84,23 +84,30 @@ impl Child {
 
     /// Whether nothing of the group runs any more. Where the system does not tell, it is taken to.
     pub(crate) fn is_group_gone(&self) -> bool {
+        // Our own zombie must be among them, or this is not the /proc of our processes.
+        let states = self.group_states();
+        !states.is_empty() && states.iter().all(|state| matches!(state, b'Z' | b'X'))
+    }
+
+    /// Whether the command was suspended in the moment between `vfork` and `exec`: its child has stopped, and it
+    /// waits for that child without being stoppable, so that no stop of its own is ever to be seen.
+    pub(crate) fn is_stuck(&self) -> bool {
+        let leader = std::fs::read(format!("/proc/{}/stat", Pid::as_raw(Some(self.pid))));
+        let waits = leader.is_ok_and(|stat| matches!(state_and_group(&stat), Some((b'D', _))));
+        waits && self.group_states().contains(&b'T')
+    }
+
+    /// How each process of the group is. Nothing where the system does not tell.
+    fn group_states(&self) -> Vec<u8> {
         let Ok(processes) = std::fs::read_dir("/proc") else {
-            return false;
+            return Vec::new();
         };
         let group = Pid::as_raw(Some(self.pid));
-        let mut seen = false;
-        for process in processes.flatten() {
-            let Ok(stat) = std::fs::read(process.path().join("stat")) else {
-                continue;
-            };
-            match state_and_group(&stat) {
-                Some((b'Z' | b'X', of)) if of == group => seen = true,
-                Some((_, of)) if of == group => return false,
-                _ => {}
-            }
-        }
-        // Our own zombie must be among them, or this is not the /proc of our processes.
-        seen
+        let stats = processes.flatten().filter_map(|process| {
+            let stat = std::fs::read(process.path().join("stat")).ok()?;
+            state_and_group(&stat)
+        });
+        stats.filter(|(_, of)| *of == group).map(|(state, _)| state).collect()
     }
 
     /// Waits for the command, takes back the terminal, and returns what the command returned.

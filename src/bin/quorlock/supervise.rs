@@ -105,6 +105,9 @@ impl<'a> Supervisor<'a> {
         match self.phase {
             Phase::Holding => {
                 self.look();
+                if self.child.has_terminal() && self.child.is_stuck() {
+                    self.resume();
+                }
                 Phase::Holding
             }
             Phase::Ending { kill_at } if left(kill_at).is_zero() => {
