@@ -791,11 +791,16 @@ fn a_refused_login_is_not_repeated_soon() {
         (command[0] == b"HELLO").then(|| b"-WRONGPASS no\r\n".into())
     });
     assert!(!said.is_empty());
+    // Soon at first, then twice as late each time.
     world.nodes[0].writes = 0;
-    world.live(Duration::from_secs(14));
+    world.live(ms(400));
     assert_eq!(world.nodes[0].writes, 0);
-    world.live(Duration::from_secs(16));
-    assert_eq!(world.nodes[0].writes, 1);
+    world.live(Duration::from_secs(60));
+    let tries = world.nodes[0].writes;
+    assert!((3..=8).contains(&tries), "{tries} in a minute");
+    world.live(Duration::from_secs(300));
+    let tries = world.nodes[0].writes - tries;
+    assert!((9..=21).contains(&tries), "{tries} in five minutes");
 }
 
 #[test]

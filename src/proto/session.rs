@@ -378,7 +378,9 @@ impl Session {
     /// connected is tried again at once: servers close idle connections, and restart.
     pub fn backoff(&self, error: &NodeError) -> (Duration, Duration) {
         let max = match error {
-            NodeError::Auth(_) | NodeError::Config(_) => BACKOFF_REFUSED,
+            NodeError::Auth(_) | NodeError::Config(_) => BACKOFF_REFUSED_MIN
+                .saturating_mul(1 << self.failures.min(10))
+                .min(BACKOFF_REFUSED_MAX),
             _ if self.failures == 0 => return (Duration::ZERO, Duration::ZERO),
             _ => BACKOFF_MIN.saturating_mul(1 << self.failures.min(10)).min(BACKOFF_MAX),
         };
@@ -474,5 +476,7 @@ const PARKED_MAX: usize = 4096;
 const BACKOFF_MIN: Duration = Duration::from_millis(25);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
 
-/// For what only a person can mend: servers log refused logins, and some ban for them.
-const BACKOFF_REFUSED: Duration = Duration::from_secs(30);
+/// For what only a person can mend: servers log refused logins, and some ban for them. Soon at first, as the
+/// person may be at it, and locks are held meanwhile.
+const BACKOFF_REFUSED_MIN: Duration = Duration::from_secs(1);
+const BACKOFF_REFUSED_MAX: Duration = Duration::from_secs(30);
