@@ -52,7 +52,7 @@ fn driver(
         tracking,
     });
     let addresses = config.nodes.iter().map(|node| node.address().clone()).collect();
-    Driver::new(Engine::new(settings, greetings, seed, now), addresses).map_err(io)
+    Driver::new(Engine::new(settings, greetings, seed, now), addresses, config.spin).map_err(io)
 }
 
 fn no_quorum(elapsed: Duration, names: Names, votes: Vec<Vote>) -> ConnectError {

@@ -14,25 +14,12 @@ use quorlock::{
     testing::{Answer, Data, Server, Servers},
 };
 use support::{
-    eventually, ms,
+    connected, eventually, ms,
     proxy::{Cut, Flow, Plan, Proxy},
     secs, values,
 };
 
 /// A locker with every node connected: a quorum is enough to connect, and on a busy machine the others are late.
-fn connect(servers: &Servers) -> LocalLocker {
-    let locker = LocalLocker::connect(servers.tcp_urls()).unwrap();
-    eventually("every node votes", || {
-        let guard = locker.lock("warm-up").try_acquire().unwrap();
-        let voted = guard.extend(secs(5)).is_ok();
-        locker.flush(ms(1));
-        let all = values(servers, "warm-up").iter().all(Option::is_some);
-        voted && guard.release().is_ok() && all
-    });
-    locker.flush(secs(1));
-    locker
-}
-
 fn said(attempt: &Attempt) -> Vec<String> {
     attempt.votes().map(|(_, vote)| vote.to_string()).collect()
 }
@@ -49,7 +36,7 @@ fn no_quorum(error: AcquireError) -> Attempt {
 #[test]
 fn acquire_extend_release() {
     let servers = Servers::start(5).unwrap();
-    let locker = connect(&servers);
+    let locker = connected(&servers);
     let guard = locker.lock("orders/42").ttl(secs(10)).try_acquire().unwrap();
     assert!(guard.is_valid());
     assert!(guard.validity() <= secs(10) - ms(102) && guard.validity() > secs(9));
@@ -75,7 +62,7 @@ fn acquire_extend_release() {
 #[test]
 fn one_node_alone_is_a_plain_lock() {
     let servers = Servers::start(1).unwrap();
-    let locker = connect(&servers);
+    let locker = connected(&servers);
     let guard = locker.lock("r").try_acquire().unwrap();
     assert!(locker.lock("r").try_acquire().unwrap_err().is_contended());
     guard.release().unwrap();
@@ -104,7 +91,7 @@ fn unix_sockets_and_ipv6_and_names() {
 #[test]
 fn a_second_locker_is_refused_and_waits_for_its_turn() {
     let servers = Servers::start(3).unwrap();
-    let (ours, theirs) = (connect(&servers), connect(&servers));
+    let (ours, theirs) = (connected(&servers), connected(&servers));
     let guard = ours.lock("r").try_acquire().unwrap();
     let AcquireError::Contended(attempt) = theirs.lock("r").try_acquire().unwrap_err() else {
         panic!()
@@ -123,7 +110,7 @@ fn a_second_locker_is_refused_and_waits_for_its_turn() {
 #[test]
 fn several_guards_at_a_time_and_none_disturbs_another() {
     let servers = Servers::start(3).unwrap();
-    let locker = connect(&servers);
+    let locker = connected(&servers);
     let guards: Vec<_> =
         (0..100).map(|i| locker.lock(&format!("r{i}")).try_acquire().unwrap()).collect();
     let tokens: HashSet<_> = guards.iter().map(|guard| guard.token().to_string()).collect();
@@ -161,7 +148,7 @@ fn keys_carry_the_prefix_and_any_bytes() {
 #[test]
 fn a_drop_releases_without_waiting_for_replies() {
     let servers = Servers::start(3).unwrap();
-    let locker = connect(&servers);
+    let locker = connected(&servers);
     let guard = locker.lock("r").try_acquire().unwrap();
     for server in servers.iter() {
         server.pause().unwrap();
@@ -176,7 +163,7 @@ fn a_drop_releases_without_waiting_for_replies() {
 #[test]
 fn a_panic_releases_on_its_way_out() {
     let servers = Servers::start(3).unwrap();
-    let locker = connect(&servers);
+    let locker = connected(&servers);
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let _guard = locker.lock("r").try_acquire().unwrap();
         std::panic::resume_unwind(Box::new("work failed"));
@@ -188,7 +175,7 @@ fn a_panic_releases_on_its_way_out() {
 #[test]
 fn a_guard_outlives_its_locker() {
     let servers = Servers::start(3).unwrap();
-    let guard = connect(&servers).lock("r").try_acquire().unwrap();
+    let guard = connected(&servers).lock("r").try_acquire().unwrap();
     guard.extend(secs(5)).unwrap();
     drop(guard);
     eventually("the release arrives", || values(&servers, "r") == [None, None, None]);
@@ -199,7 +186,7 @@ fn a_guard_outlives_its_locker() {
 #[test]
 fn bad_requests_name_what_is_wrong_and_send_nothing() {
     let servers = Servers::start(1).unwrap();
-    let locker = connect(&servers);
+    let locker = connected(&servers);
     let before = locker.io_counts();
     for (ttl, named) in [(Duration::ZERO, "0ns"), (ms(9), "9ms"), (secs(86_401), "86401s")] {
         let error = locker.lock("r").ttl(ttl).try_acquire().unwrap_err();
@@ -247,7 +234,7 @@ fn bad_configurations_are_refused_before_any_io() {
 #[test]
 fn a_lock_ends_with_its_validity() {
     let servers = Servers::start(3).unwrap();
-    let locker = connect(&servers);
+    let locker = connected(&servers);
     let guard = locker.lock("r").ttl(ms(50)).try_acquire().unwrap();
     std::thread::sleep(ms(60));
     assert!(!guard.is_valid());
@@ -263,7 +250,7 @@ fn a_lock_ends_with_its_validity() {
 #[test]
 fn an_extension_of_a_lock_that_was_taken_away_says_lost() {
     let servers = Servers::start(3).unwrap();
-    let locker = connect(&servers);
+    let locker = connected(&servers);
     let guard = locker.lock("r").try_acquire().unwrap();
     for server in servers.iter() {
         server.command(&["FLUSHALL"]).unwrap();
@@ -307,7 +294,7 @@ fn drift_is_taken_off_the_validity() {
 #[test]
 fn one_node_of_three_in_trouble_changes_no_outcome() {
     let mut servers = Servers::start(3).unwrap();
-    let locker = connect(&servers);
+    let locker = connected(&servers);
     let round = |count: u32| {
         for _ in 0..count {
             let guard = locker.lock("r").try_acquire().unwrap();
@@ -344,7 +331,7 @@ fn one_node_of_three_in_trouble_changes_no_outcome() {
 #[test]
 fn a_majority_that_is_paused_is_named_and_nothing_stays() {
     let servers = Servers::start(3).unwrap();
-    let locker = connect(&servers);
+    let locker = connected(&servers);
     servers[0].pause().unwrap();
     servers[2].pause().unwrap();
     let attempt = no_quorum(locker.lock("r").try_acquire().unwrap_err());
@@ -364,7 +351,7 @@ fn a_majority_that_is_paused_is_named_and_nothing_stays() {
 #[test]
 fn a_majority_that_is_gone_fails_at_once_and_comes_back() {
     let mut servers = Servers::start(3).unwrap();
-    let locker = connect(&servers);
+    let locker = connected(&servers);
     locker.lock("r").try_acquire().unwrap().release().unwrap();
     servers[0].kill().unwrap();
     servers[1].kill().unwrap();
@@ -441,7 +428,7 @@ fn bytes_from_elsewhere_in_a_reply_end_the_connection() {
         let servers = Servers::start(1).unwrap();
         let proxy = Proxy::start(servers[0].tcp_url()).unwrap();
         let locker = LocalLocker::connect([proxy.url()]).unwrap();
-        let holder = connect(&servers).lock("r").try_acquire().unwrap();
+        let holder = connected(&servers).lock("r").try_acquire().unwrap();
         let place = proxy.replied();
         let inject = Some((place, garbage.to_vec()));
         proxy.set_live(Plan::down(Flow { inject, ..Flow::default() }));
@@ -499,7 +486,7 @@ fn a_name_that_does_not_resolve_is_one_failed_node() {
 #[test]
 fn connections_that_were_closed_while_idle_cost_nothing() {
     let servers = Servers::start_each(3, Server::builder().config("timeout", "1")).unwrap();
-    let locker = connect(&servers);
+    let locker = connected(&servers);
     locker.lock("r").try_acquire().unwrap().release().unwrap();
     eventually("the servers hang up", || {
         servers.iter().all(|server| {
@@ -513,7 +500,7 @@ fn connections_that_were_closed_while_idle_cost_nothing() {
 #[test]
 fn servers_that_were_restarted_while_idle_cost_nothing() {
     let mut servers = Servers::start(3).unwrap();
-    let locker = connect(&servers);
+    let locker = connected(&servers);
     locker.lock("r").try_acquire().unwrap().release().unwrap();
     for i in 0..3 {
         servers[i].restart(Data::Wipe).unwrap();
@@ -524,7 +511,7 @@ fn servers_that_were_restarted_while_idle_cost_nothing() {
 #[test]
 fn what_a_server_refuses_is_no_vote_and_in_its_words() {
     let servers = Servers::start(3).unwrap();
-    let locker = connect(&servers);
+    let locker = connected(&servers);
     for server in &servers[..2] {
         server.command(&["CONFIG", "SET", "maxmemory", "1"]).unwrap();
     }
@@ -545,7 +532,7 @@ fn what_a_server_refuses_is_no_vote_and_in_its_words() {
 #[test]
 fn a_full_server_still_extends_and_releases() {
     let servers = Servers::start(3).unwrap();
-    let locker = connect(&servers);
+    let locker = connected(&servers);
     let guard = locker.lock("r").try_acquire().unwrap();
     for server in servers.iter() {
         server.command(&["CONFIG", "SET", "maxmemory", "1"]).unwrap();
@@ -557,7 +544,7 @@ fn a_full_server_still_extends_and_releases() {
 #[test]
 fn a_key_that_is_no_lock_is_taken_for_taken_and_left_alone() {
     let servers = Servers::start(3).unwrap();
-    let locker = connect(&servers);
+    let locker = connected(&servers);
     for server in servers.iter() {
         server.command(&["RPUSH", "r", "x"]).unwrap();
     }
@@ -639,7 +626,7 @@ fn a_server_that_is_full_of_clients_says_so() {
 fn an_acquire_is_n_writes_and_a_release_is_n_writes() {
     for nodes in [1, 3, 5] {
         let servers = Servers::start(usize::try_from(nodes).unwrap()).unwrap();
-        let locker = connect(&servers);
+        let locker = connected(&servers);
         for _ in 0..10 {
             // Late connections and replies are done with.
             locker.lock("warm-up").try_acquire().unwrap().release().unwrap();
@@ -657,6 +644,32 @@ fn an_acquire_is_n_writes_and_a_release_is_n_writes() {
         assert_eq!(settled.writes, released.writes, "nothing else is ever sent");
         assert!(settled.reads - before.reads <= 2 * nodes, "a read for each reply, or fewer");
     }
+}
+
+/// Looks again and again while replies are under way, and not once when there are none.
+#[test]
+fn spinning_is_for_replies_only() {
+    let servers = Servers::start(3).unwrap();
+    let proxies: Vec<_> =
+        servers.iter().map(|server| Proxy::start(server.tcp_url()).unwrap()).collect();
+    let nodes = proxies.iter().map(Proxy::url);
+    let locker = Builder::new().nodes(nodes).spin(ms(1)).connect_local().unwrap();
+    locker.lock("r").try_acquire().unwrap().release().unwrap();
+    assert_eq!(locker.flush(secs(5)), 0);
+    for proxy in &proxies {
+        proxy.set_live(Plan::delay(ms(3)));
+    }
+    let before = locker.io_counts();
+    let guard = locker.lock("r").try_acquire().unwrap();
+    let polls = locker.io_counts().polls - before.polls;
+    assert!(polls > 10, "{polls} looks in a millisecond, and a sleep");
+    guard.release().unwrap();
+    assert_eq!(locker.flush(secs(5)), 0);
+    let before = locker.io_counts();
+    std::thread::sleep(ms(20));
+    assert_eq!(locker.flush(ms(20)), 0);
+    let polls = locker.io_counts().polls - before.polls;
+    assert!(polls <= 2, "{polls} looks with nothing to come");
 }
 
 /// What goes over the wire for one lock, to the byte.
@@ -683,7 +696,7 @@ fn an_acquire_is_one_set_and_a_release_is_one_evalsha() {
 #[test]
 fn retries_pause_as_configured() {
     let servers = Servers::start(1).unwrap();
-    let holder = connect(&servers).lock("r").try_acquire().unwrap();
+    let holder = connected(&servers).lock("r").try_acquire().unwrap();
     let builder = Builder::new().nodes(servers.tcp_urls());
     let locker = builder.retry(RetryPolicy::jittered(ms(20), ms(20))).connect_local().unwrap();
     let error = locker.lock("r").timeout(ms(500)).acquire().unwrap_err();

@@ -44,9 +44,9 @@ impl Section {
             cells.chain([columns[i].chars().count()]).max().unwrap_or(0)
         };
         let line = |cells: Vec<&str>| {
-            let pad = |(i, cell): (usize, &str)| match i {
-                0 => format!("{cell:<1$}", width(i)),
-                _ => format!("{cell:>1$}", width(i)),
+            let pad = |(i, cell): (usize, &str)| {
+                let width = width(i);
+                if i == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
             };
             let cells: Vec<_> = cells.into_iter().enumerate().map(pad).collect();
             format!("| {} |", cells.join(" | "))

@@ -50,6 +50,7 @@ pub struct Builder {
     key_prefix: Vec<u8>,
     client_name: String,
     linger: Duration,
+    spin: Duration,
     tracking: bool,
 }
 
@@ -67,6 +68,7 @@ impl Builder {
             key_prefix: Vec::new(),
             client_name: String::from("quorlock"),
             linger: Duration::from_millis(100),
+            spin: Duration::ZERO,
             tracking: true,
         }
     }
@@ -163,6 +165,18 @@ impl Builder {
         self
     }
 
+    /// How long to look for replies, again and again, before going to sleep until they come. By default not at
+    /// all; at most 1 ms.
+    ///
+    /// A thread that is awake when the replies come need not be woken, which is most of what a lock costs
+    /// beside the network. The cost is a core that is busy while replies are under way, for up to this long in
+    /// each wait; where there is no core to spare it makes locks slower, as it takes the core from whoever
+    /// would answer. A little more than the round trip to the nodes is a good value. BENCHMARKS.md has figures.
+    pub fn spin(mut self, spin: Duration) -> Self {
+        self.spin = spin;
+        self
+    }
+
     /// Whether a [`Locker`](crate::Locker) that waits for a lock asks the nodes to tell it when the lock is free,
     /// by RESP3's `CLIENT TRACKING`. By default it does, where a server can; elsewhere, and if nothing is
     /// heard, it asks again after the pause of [`retry`](Self::retry).
@@ -187,6 +201,7 @@ impl Builder {
             key_prefix: parse_key_prefix(self.key_prefix)?,
             client_name: parse_client_name(self.client_name)?,
             linger: self.linger,
+            spin: SPIN.parse("spin", self.spin)?,
             tracking: self.tracking,
         })
     }
@@ -315,6 +330,7 @@ pub(crate) struct Config {
     pub(crate) key_prefix: Box<[u8]>,
     pub(crate) client_name: Box<str>,
     pub(crate) linger: Duration,
+    pub(crate) spin: Duration,
     pub(crate) tracking: bool,
 }
 
@@ -401,6 +417,10 @@ const NODE_TIMEOUT: Bounds =
 /// The same range: the two differ in their defaults only.
 const CONNECT_TIMEOUT: Bounds = NODE_TIMEOUT;
 
+/// Whoever would wait longer than this does better to sleep.
+const SPIN: Bounds =
+    Bounds { min: Duration::ZERO, max: Duration::from_millis(1), text: "0 to 1 ms" };
+
 /// A longer delay is a slip of units: 1 h is beyond every lock that is waited for.
 const RETRY_MAX: Duration = Duration::from_secs(60 * 60);
 
@@ -439,6 +459,7 @@ mod tests {
         assert_eq!((config.retry.min, config.retry.max), (ms(50), ms(250)));
         assert_eq!(&*config.key_prefix, b"");
         assert_eq!(&*config.client_name, "quorlock");
+        assert_eq!((config.linger, config.spin, config.tracking), (ms(100), ms(0), true));
     }
 
     #[test]
@@ -455,6 +476,9 @@ mod tests {
             .retry(RetryPolicy::jittered(ms(5), ms(5)))
             .key_prefix(*b"\0\xff")
             .client_name("worker-7")
+            .linger(ms(6))
+            .spin(ms(1))
+            .tracking(false)
             .parse()
             .unwrap();
         let names: Vec<_> = config.nodes.iter().map(NodeConfig::name).collect();
@@ -467,6 +491,7 @@ mod tests {
         assert_eq!(config.retry, RetryPolicy::jittered(ms(5), ms(5)));
         assert_eq!(&*config.key_prefix, b"\0\xff");
         assert_eq!(&*config.client_name, "worker-7");
+        assert_eq!((config.linger, config.spin, config.tracking), (ms(6), ms(1), false));
     }
 
     #[test]
@@ -548,6 +573,12 @@ mod tests {
                 assert_eq!(refused(set(builder(), value)), expected);
             }
         }
+    }
+
+    #[test]
+    fn spinning_is_for_a_moment() {
+        assert!(builder().spin(ms(1)).parse().is_ok());
+        assert_eq!(refused(builder().spin(ms(2))), "spin: 2ms is out of range (0 to 1 ms)");
     }
 
     #[test]

@@ -9,10 +9,9 @@ pub(crate) mod inspect;
 mod resolve;
 mod socket;
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{collections::VecDeque, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use mio::{Events, Poll, Token, Waker};
-use smallvec::SmallVec;
 
 use self::{
     resolve::Resolver,
@@ -37,7 +36,11 @@ pub(crate) struct Driver {
     waker: Arc<Waker>,
     resolver: Resolver<(NodeId, usize)>,
     links: Vec<Link>,
+    /// What the last wait has brought and nobody has acted on yet.
+    ready: VecDeque<Readiness>,
     input: Box<[u8]>,
+    /// How long to look for replies before sleeping.
+    spin: Duration,
     counts: IoCounts,
     looked_at: Time,
     process: u32,
@@ -71,7 +74,7 @@ pub struct IoCounts {
 }
 
 /// An event, taken out of mio's hands.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Readiness {
     token: Token,
     readable: bool,
@@ -81,7 +84,7 @@ struct Readiness {
 
 impl Driver {
     /// `addresses` are the engine's nodes, in order.
-    pub(crate) fn new(engine: Engine, addresses: Vec<Address>) -> io::Result<Self> {
+    pub(crate) fn new(engine: Engine, addresses: Vec<Address>, spin: Duration) -> io::Result<Self> {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKE)?);
         Ok(Self {
@@ -91,7 +94,9 @@ impl Driver {
             resolver: Resolver::new(waker.clone()),
             waker,
             links: addresses.into_iter().map(Link::new).collect(),
+            ready: VecDeque::with_capacity(EVENTS_PER_TURN),
             input: vec![0; INPUT_BYTES].into(),
+            spin,
             counts: IoCounts::default(),
             looked_at: clock::now(),
             process: std::process::id(),
@@ -145,7 +150,10 @@ impl Driver {
     }
 
     /// Turns until an event that is `wanted` comes, and sees to it that what follows from it is on its way.
+    ///
+    /// What else has come by then is left for the next turn: it is read while that one's replies are under way.
     pub(crate) fn run(&mut self, wanted: impl Fn(&Event) -> bool) -> Event {
+        self.flush();
         loop {
             while let Some(event) = self.engine.poll_event() {
                 if wanted(&event) {
@@ -153,21 +161,57 @@ impl Driver {
                     return event;
                 }
             }
-            self.turn(None);
+            if !self.act() {
+                self.look_at_the_clock();
+                self.wait(None);
+            }
         }
     }
 
     /// One turn. Sleeps until `until` at the latest.
     pub(crate) fn turn(&mut self, until: Option<Time>) {
+        self.wait(until);
+        while self.act() {}
+        self.look_at_the_clock();
+    }
+
+    /// Does what the engine wants done, and waits until something comes or is due.
+    fn wait(&mut self, until: Option<Time>) {
         self.flush();
         let due = self.engine.poll_timeout().into_iter().chain(until).min();
         let now = clock::now();
-        self.sleep(due.map(|due| due.since(now)));
-        let ready: SmallVec<[Readiness; EVENTS_PER_TURN]> =
-            self.events.iter().map(Readiness::of).collect();
-        for readiness in ready {
-            self.act(readiness);
+        if !self.ready.is_empty() {
+            return self.poll(Some(Duration::ZERO));
         }
+        let enough = now.after(self.spin);
+        self.spin(due.map_or(enough, |due| due.min(enough)));
+        if self.ready.is_empty() {
+            self.poll(due.map(|due| due.since(now)));
+        }
+    }
+
+    /// Looks again and again for as long as it is set to, if a reply is under way: the thread is then awake when it
+    /// comes.
+    fn spin(&mut self, end: Time) {
+        if self.spin.is_zero() || !self.engine.is_awaiting() {
+            return;
+        }
+        while self.ready.is_empty() && clock::now() < end {
+            self.poll(Some(Duration::ZERO));
+        }
+    }
+
+    fn poll(&mut self, timeout: Option<Duration>) {
+        self.counts.polls += 1;
+        // An interrupted wait is one in which nothing came. No other error can come of a valid poll, and
+        // if it does, the deadlines still hold.
+        if self.poll.poll(&mut self.events, timeout).is_ok() {
+            self.ready.extend(self.events.iter().map(Readiness::of));
+        }
+    }
+
+    /// Only when nothing that has come is unread: an answer in a buffer is not late.
+    fn look_at_the_clock(&mut self) {
         self.looked_at = clock::now();
         if self.engine.poll_timeout().is_some_and(|due| due <= self.looked_at) {
             self.engine.handle_timeout(self.looked_at);
@@ -187,19 +231,20 @@ impl Driver {
         }
     }
 
-    fn sleep(&mut self, timeout: Option<Duration>) {
-        self.counts.polls += 1;
-        // An interrupted wait is one in which nothing came. No other error can come of a valid poll, and
-        // if it does, the deadlines still hold.
-        if self.poll.poll(&mut self.events, timeout).is_err() {
-            self.events.clear();
+    /// Acts on the next thing that has come. Says whether there was one.
+    fn act(&mut self) -> bool {
+        let Some(readiness) = self.ready.pop_front() else {
+            return false;
+        };
+        if readiness.token == WAKE {
+            self.take_addresses();
+        } else {
+            self.act_on(readiness);
         }
+        true
     }
 
-    fn act(&mut self, readiness: Readiness) {
-        if readiness.token == WAKE {
-            return self.take_addresses();
-        }
+    fn act_on(&mut self, readiness: Readiness) {
         let node = self.engine.nodes().find(|node| {
             let socket = &self.links[node.index()].socket;
             socket.as_ref().is_some_and(|socket| socket.token() == readiness.token)

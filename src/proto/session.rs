@@ -155,6 +155,10 @@ impl Session {
         matches!(self.state, State::Down { .. })
     }
 
+    pub fn is_awaiting(&self) -> bool {
+        !self.expected.is_empty()
+    }
+
     pub fn last_error(&self) -> &NodeError {
         &self.last_error
     }

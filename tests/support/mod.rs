@@ -7,7 +7,10 @@ pub mod proxy;
 
 use std::time::{Duration, Instant};
 
-use quorlock::testing::Server;
+use quorlock::{
+    LocalLocker,
+    testing::{Server, Servers},
+};
 
 pub fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
@@ -20,6 +23,20 @@ pub fn ms(millis: u64) -> Duration {
 /// What a key holds on each server.
 pub fn values(servers: &[Server], key: &str) -> Vec<Option<String>> {
     servers.iter().map(|server| server.get(key).unwrap()).collect()
+}
+
+/// A locker of which every node is connected: `connect` itself is content with a quorum.
+pub fn connected(servers: &Servers) -> LocalLocker {
+    let locker = LocalLocker::connect(servers.tcp_urls()).unwrap();
+    eventually("every node votes", || {
+        let guard = locker.lock("warm-up").try_acquire().unwrap();
+        let voted = guard.extend(secs(5)).is_ok();
+        locker.flush(ms(1));
+        let all = values(servers, "warm-up").iter().all(Option::is_some);
+        voted && guard.release().is_ok() && all
+    });
+    locker.flush(secs(1));
+    locker
 }
 
 /// Waits for what must come true by itself.

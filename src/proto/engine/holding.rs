@@ -218,13 +218,15 @@ impl Engine {
             return;
         };
         lease.phase = Phase::Releasing { reported: false };
-        let attempt = Box::new(lease.change.record(now, 1, &self.settings.names));
         let result = if verdict == Verdict::Won {
             Ok(())
-        } else if attempt.refused() >= attempt.quorum() {
-            Err(ReleaseError::NotHeld(attempt))
         } else {
-            Err(ReleaseError::NoQuorum(attempt))
+            let attempt = Box::new(lease.change.record(now, 1, &self.settings.names));
+            Err(if attempt.refused() >= attempt.quorum() {
+                ReleaseError::NotHeld(attempt)
+            } else {
+                ReleaseError::NoQuorum(attempt)
+            })
         };
         self.events.push_back(Event::Released { lease: id, result });
     }

@@ -163,6 +163,11 @@ impl Engine {
         self.sessions.iter().any(|session| !session.outgoing().is_empty())
     }
 
+    /// Whether a node is still to answer something.
+    pub fn is_awaiting(&self) -> bool {
+        self.sessions.iter().any(Session::is_awaiting)
+    }
+
     /// Whether a connection is in the making.
     pub fn is_connecting(&self) -> bool {
         self.sessions.iter().any(|session| !session.is_ready() && !session.is_down())
