@@ -20,9 +20,7 @@ test: setup-versions
 setup-versions: setup
 	scripts/setup.sh valkey redis5
 
-# What faults cost, how locks change hands, what keeping them alive takes, how late a loss is said.
+# Measures everything, beside a bare loop and beside other libraries, and writes BENCHMARKS.md. Half an hour, on a
+# machine that has nothing else to do; `make bench MODE=quick` shows only that everything runs.
 bench: setup
-	cargo bench --bench faults
-	cargo bench --bench lost
-	cargo bench --bench waiters
-	cargo bench --bench keep_alive
+	scripts/bench.sh $(MODE)

@@ -4,10 +4,17 @@
 //! `cargo bench --bench faults [ROUNDS]`. Healthy and faulty rounds alternate, so that whatever else the
 //! machine does falls on both. Two groups of five servers and, where a fault needs one, a proxy share its
 //! cores.
+#![allow(clippy::as_conversions)] // figures to print
 
 #[path = "../tests/support/proxy.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod proxy;
+#[path = "support/report.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod report;
+#[path = "support/samples.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod samples;
 
 use std::{
     error::Error,
@@ -16,6 +23,8 @@ use std::{
 
 use proxy::{Plan, Proxy};
 use quorlock::{LocalLocker, testing::Servers};
+use report::Section;
+use samples::{Samples, compared};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -24,21 +33,31 @@ type Broken = (Vec<String>, Option<(Proxy, Plan)>);
 
 fn main() -> Result<()> {
     let rounds = std::env::args().filter_map(|arg| arg.parse().ok()).next().unwrap_or(5_000);
-    println!("medians over {rounds} rounds, and as ratios to five healthy nodes in the same run");
-    println!("{:<22} {:>24} {:>24}", "one node of five", "acquire", "release");
-    report("healthy (noise)", rounds, |servers| Ok((servers.tcp_urls(), None)))?;
-    report("stopped (SIGSTOP)", rounds, |servers| {
+    let question = "What does one bad node of five cost?";
+    let mut section = Section::new("faults", question, "cargo bench --bench faults");
+    section.say(format!(
+        "`LocalLocker`, {rounds} rounds on each of two groups of five servers, in turns; in brackets the ratio to \
+         the group in which all is well."
+    ));
+    let mut rows = Vec::new();
+    let mut with = |name: &str, break_one: fn(&mut Servers) -> Result<Broken>| {
+        rows.push(measure(name, rounds, break_one)?);
+        Result::Ok(())
+    };
+    with("healthy (noise)", |servers| Ok((servers.tcp_urls(), None)))?;
+    with("stopped (SIGSTOP)", |servers| {
         servers[4].pause()?;
         Ok((servers.tcp_urls(), None))
     })?;
-    report("silent (proxy)", rounds, |servers| proxied(servers, Plan::silent()))?;
-    report("20 ms slow (proxy)", rounds, |servers| {
-        proxied(servers, Plan::delay(Duration::from_millis(20)))
-    })?;
-    report("refusing connections", rounds, |servers| {
+    with("silent (proxy)", |servers| proxied(servers, Plan::silent()))?;
+    with("20 ms slow (proxy)", |servers| proxied(servers, Plan::delay(Duration::from_millis(20))))?;
+    with("refusing connections", |servers| {
         servers[4].kill()?;
         Ok((servers.tcp_urls(), None))
-    })
+    })?;
+    let columns = ["one node of five", "acquire, median", "p99", "release, median", "p99"];
+    section.table(&columns, &rows);
+    section.finish()
 }
 
 fn proxied(servers: &Servers, plan: Plan) -> Result<Broken> {
@@ -48,11 +67,11 @@ fn proxied(servers: &Servers, plan: Plan) -> Result<Broken> {
     Ok((urls, Some((proxy, plan))))
 }
 
-fn report(
+fn measure(
     name: &str,
     rounds: usize,
-    break_one: impl Fn(&mut Servers) -> Result<Broken>,
-) -> Result<()> {
+    break_one: fn(&mut Servers) -> Result<Broken>,
+) -> Result<Vec<String>> {
     let (healthy, mut broken) = (Servers::start(5)?, Servers::start(5)?);
     let good = LocalLocker::connect(healthy.tcp_urls())?;
     let (urls, proxy) = break_one(&mut broken)?;
@@ -65,20 +84,19 @@ fn report(
         without.round(&good)?;
         with.round(&bad)?;
     }
-    let column = |with: &mut Vec<_>, without: &mut Vec<_>| {
-        let (with, without) = (median(with), median(without));
-        format!("{with:>9.1?} {:>6.2}x", with.as_secs_f64() / without.as_secs_f64())
-    };
-    let acquire = column(&mut with.acquire, &mut without.acquire);
-    let release = column(&mut with.release, &mut without.release);
-    println!("{name:<22} {acquire:>24} {release:>24}");
-    Ok(())
+    let mut row = vec![name.to_string()];
+    for (with, without) in [(with.acquire, without.acquire), (with.release, without.release)] {
+        let (with, without) = (with.sorted(), without.sorted());
+        row.push(compared(with.median(), without.median()));
+        row.push(compared(with.p99(), without.p99()));
+    }
+    Ok(row)
 }
 
 #[derive(Default)]
 struct Times {
-    acquire: Vec<Duration>,
-    release: Vec<Duration>,
+    acquire: Samples,
+    release: Samples,
 }
 
 impl Times {
@@ -87,13 +105,8 @@ impl Times {
         let guard = locker.lock("bench").try_acquire()?;
         let held = Instant::now();
         guard.release()?;
-        self.acquire.push(held - start);
-        self.release.push(held.elapsed());
+        self.acquire.add(held - start);
+        self.release.add(held.elapsed());
         Ok(())
     }
-}
-
-fn median(times: &mut [Duration]) -> Duration {
-    times.sort_unstable();
-    times[times.len() / 2]
 }

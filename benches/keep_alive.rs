@@ -3,12 +3,17 @@
 //! `cargo bench --bench keep_alive [LOCKS] [SECONDS]`, on five local servers.
 #![allow(clippy::as_conversions)] // figures to print
 
+#[path = "support/report.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod report;
+
 use std::{
     error::Error,
     time::{Duration, Instant},
 };
 
 use quorlock::{KeepAlive, Locker, testing::Servers};
+use report::Section;
 use rustix::time::{ClockId, clock_gettime};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -26,23 +31,35 @@ fn main() -> Result<(), Box<dyn Error>> {
         let request = locker.lock(&resource).ttl(ttl).keep_alive(KeepAlive::default());
         guards.push(request.try_acquire()?);
     }
-    println!("{locks} locks with a ttl of {ttl:?}, taken in {:.1?}", started.elapsed());
+    let taken = started.elapsed();
     let memory = (resident()? - before) / locks;
     let (held, cpu) = (Instant::now(), process_cpu());
     std::thread::sleep(Duration::from_secs(seconds));
     let (held, cpu) = (held.elapsed(), process_cpu() - cpu);
     let lost = guards.iter().filter(|guard| guard.lost_signal().is_lost()).count();
     let least = guards.iter().map(|guard| guard.validity()).min().unwrap_or_default();
-    println!("kept for {held:.1?}: {lost} lost; the least validity left is {least:.1?}");
-    println!(
-        "{memory} bytes of memory a lock; {:.1} % of a core, {:.1?} client CPU per extension",
-        100.0 * cpu.as_secs_f64() / held.as_secs_f64(),
-        cpu.div_f64(locks as f64 * held.as_secs_f64() / (ttl.as_secs_f64() / 3.0)),
-    );
     drop(guards);
     let started = Instant::now();
     locker.close(Duration::from_secs(10))?;
-    println!("released in {:.1?}", started.elapsed());
+    let question = format!("What do {locks} kept-alive locks cost?");
+    let mut section = Section::new("keep_alive", &question, "cargo bench --bench keep_alive");
+    section.say(format!(
+        "Through one `Locker` on five servers, with a ttl of {ttl:?}: taken in {taken:.1?}, kept for {held:.1?}, \
+         released in {:.1?}.",
+        started.elapsed(),
+    ));
+    let share = 100.0 * cpu.as_secs_f64() / held.as_secs_f64();
+    let extensions = locks as f64 * held.as_secs_f64() / (ttl.as_secs_f64() / 3.0);
+    let figures = [
+        ("locks lost", lost.to_string()),
+        ("least validity at the end", format!("{least:.1?}")),
+        ("memory a lock", format!("{memory} bytes")),
+        ("client CPU", format!("{share:.1} % of a core")),
+        ("client CPU an extension", format!("{:.1?}", cpu.div_f64(extensions))),
+    ];
+    let rows = figures.map(|(what, figure)| vec![what.to_string(), figure]);
+    section.table(&["", "figure"], &rows);
+    section.finish()?;
     if lost > 0 { Err(format!("{lost} locks were lost").into()) } else { Ok(()) }
 }
 

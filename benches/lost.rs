@@ -4,18 +4,27 @@
 //! `cargo bench --bench lost [LOCKS]`.
 #![allow(clippy::as_conversions)] // figures to print
 
+#[path = "support/report.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod report;
+#[path = "support/samples.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod samples;
+
 use std::{
     error::Error,
     time::{Duration, Instant},
 };
 
 use quorlock::{KeepAlive, Locker, LostReason, testing::Servers};
+use report::Section;
+use samples::{Samples, micros};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let locks = std::env::args().filter_map(|arg| arg.parse().ok()).next().unwrap_or(400);
     let servers = Servers::start(5)?;
     let locker = Locker::connect(servers.tcp_urls())?;
-    let mut late = Vec::new();
+    let mut late = Samples::default();
     std::thread::scope(|scope| -> Result<(), Box<dyn Error>> {
         let mut waits = Vec::new();
         for i in 0..locks {
@@ -37,18 +46,19 @@ fn main() -> Result<(), Box<dyn Error>> {
         for wait in waits {
             let (time, reason) = wait.join().map_err(|_| "a waiter panicked")?;
             assert_eq!(reason, LostReason::Expired);
-            late.push(time);
+            late.add(time);
         }
         Ok(())
     })?;
-    late.sort_unstable();
-    let at = |percent: usize| late[(late.len() - 1) * percent / 100];
-    println!(
-        "{locks} locks lost with every node paused; late by: median {:.2?}, p90 {:.2?}, p99 {:.2?}, most {:.2?}",
-        at(50),
-        at(90),
-        at(99),
-        at(100),
-    );
-    Ok(())
+    let question = "How late is the lost signal when no node answers?";
+    let mut section = Section::new("lost", question, "cargo bench --bench lost");
+    section.say(format!(
+        "{locks} kept-alive locks with every node paused; from the end of a lock's validity to the moment at which \
+         a thread that waits for the signal is told."
+    ));
+    let late = late.sorted();
+    let at = |percent| format!("{:.0} µs", micros(late.at(percent)));
+    let row = vec!["late by".into(), at(50.0), at(90.0), at(99.0), at(100.0)];
+    section.table(&["", "median", "p90", "p99", "most"], &[row]);
+    section.finish()
 }

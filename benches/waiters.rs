@@ -8,6 +8,9 @@
 #[path = "../tests/support/proxy.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod proxy;
+#[path = "support/report.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod report;
 
 use std::{
     error::Error,
@@ -22,6 +25,7 @@ use quorlock::{
     internal::clock,
     testing::{Answer, Servers},
 };
+use report::Section;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -33,17 +37,34 @@ fn main() -> Result<()> {
         return wait_in_child(&urls);
     }
     let waiters = std::env::args().filter_map(|arg| arg.parse().ok()).next().unwrap_or(1000);
-    for tracking in [true, false] {
-        let how = if tracking { "notified" } else { "not notified" };
-        println!("{how}:");
-        many(waiters, tracking)?;
-        far(tracking)?;
+    let question = "How does a contended lock go from hand to hand?";
+    let mut section = Section::new("waiters", question, "cargo bench --bench waiters");
+    section.say(format!(
+        "{waiters} waiters in {PROCESSES} processes on one resource, each holding it for a millisecond: from a release \
+         to the next acquire, in round trips of an uncontended acquire. Far away: one holder and one waiter in another \
+         locker, every node 10 ms away."
+    ));
+    let mut rows = Vec::new();
+    for (name, tracking) in [("notified", true), ("not notified", false)] {
+        let mut row = vec![name.to_string()];
+        row.extend(many(waiters, tracking)?);
+        row.extend(far(tracking)?);
+        rows.push(row);
     }
-    Ok(())
+    let columns = [
+        "waiters are",
+        "hand-over, median",
+        "p99",
+        "commands each, per node",
+        "far away, median",
+        "worst",
+    ];
+    section.table(&columns, &rows);
+    section.finish()
 }
 
 /// Waiters in several processes.
-fn many(waiters: usize, tracking: bool) -> Result<()> {
+fn many(waiters: usize, tracking: bool) -> Result<Vec<String>> {
     let servers = Servers::start(5)?;
     let trip = round_trip(&servers)?;
     let commands = |servers: &Servers| -> Result<i64> {
@@ -54,7 +75,6 @@ fn many(waiters: usize, tracking: bool) -> Result<()> {
         Ok(line.ok_or("no such line")?.trim().parse()?)
     };
     let before = commands(&servers)?;
-    let started = Instant::now();
     let children: Vec<_> = (0..PROCESSES)
         .map(|_| {
             Command::new(std::env::current_exe()?)
@@ -76,28 +96,25 @@ fn many(waiters: usize, tracking: bool) -> Result<()> {
         }
         child.wait()?;
     }
-    let elapsed = started.elapsed();
     holds.sort_unstable();
     let overlaps = holds.windows(2).filter(|pair| pair[1].0 < pair[0].1).count();
     let gap = |pair: &[(u64, u64)]| Duration::from_nanos(pair[1].0.saturating_sub(pair[0].1));
     let mut gaps: Vec<_> = holds.windows(2).map(gap).collect();
     gaps.sort_unstable();
     let hand_overs = i64::try_from(gaps.len())?;
-    println!(
-        "  {} of {waiters} waiters in {PROCESSES} processes served in {elapsed:.1?}, {overlaps} overlaps",
-        holds.len(),
-    );
-    println!(
-        "  hand-over: median {:.1?} ({:.1} round trips of {trip:.1?}), p99 {:.1?}; {} commands each, per node",
-        gaps[gaps.len() / 2],
-        gaps[gaps.len() / 2].as_secs_f64() / trip.as_secs_f64(),
-        gaps[gaps.len() * 99 / 100],
-        (commands(&servers)? - before) / hand_overs,
-    );
     if holds.len() < waiters || overlaps > 0 {
-        return Err("not every waiter was served, alone".into());
+        return Err(format!("{} of {waiters} served, {overlaps} overlaps", holds.len()).into());
     }
-    Ok(())
+    Ok(vec![
+        trips_of(gaps[gaps.len() / 2], trip),
+        trips_of(gaps[gaps.len() * 99 / 100], trip),
+        ((commands(&servers)? - before) / hand_overs).to_string(),
+    ])
+}
+
+/// A time, and how many round trips it is.
+fn trips_of(time: Duration, trip: Duration) -> String {
+    format!("{time:.1?} ({:.1} trips)", time.as_secs_f64() / trip.as_secs_f64())
 }
 
 fn wait_in_child(urls: &str) -> Result<()> {
@@ -131,7 +148,7 @@ fn round_trip(servers: &Servers) -> Result<Duration> {
     let locker = Locker::connect(servers.tcp_urls())?;
     let mut trips = Vec::new();
     for _ in 0..200 {
-        let guard = locker.lock("free").try_acquire()?;
+        let guard = locker.lock("free").timeout(WAIT).acquire()?;
         trips.push(guard.attempt().elapsed());
         guard.release()?;
     }
@@ -140,7 +157,7 @@ fn round_trip(servers: &Servers) -> Result<Duration> {
 }
 
 /// One holder and one waiter, with nodes that are far away.
-fn far(tracking: bool) -> Result<()> {
+fn far(tracking: bool) -> Result<Vec<String>> {
     const ROUNDS: usize = 40;
     let servers = Servers::start(5)?;
     let proxies: Vec<_> = servers
@@ -175,12 +192,6 @@ fn far(tracking: bool) -> Result<()> {
     }
     times.sort_unstable();
     trips.sort_unstable();
-    let (time, trip) = (times[ROUNDS / 2], trips[ROUNDS / 2]);
-    println!(
-        "  far away: from release to acquire in another locker, median {time:.1?} ({:.1} round trips of \
-         {trip:.1?}), worst {:.1?}",
-        time.as_secs_f64() / trip.as_secs_f64(),
-        times[ROUNDS - 1],
-    );
-    Ok(())
+    let trip = trips[ROUNDS / 2];
+    Ok(vec![trips_of(times[ROUNDS / 2], trip), trips_of(times[ROUNDS - 1], trip)])
 }
