@@ -851,6 +851,26 @@ fn one_server_under_two_addresses_has_one_vote() {
     assert_eq!(votes[2].to_string(), "the same server as node-0");
 }
 
+/// Servers that hang up on idle clients, or are restarted, are connected to again at once: whoever asks in that
+/// moment is not told that they are away.
+#[test]
+fn a_request_waits_for_connections_that_are_about_to_be_made() {
+    let mut world = World::new(3);
+    let lock = world.acquired("warm-up").lease;
+    world.release(lock);
+    world.settle();
+    world.events.clear();
+    for node in 0..3 {
+        world.cut(node);
+    }
+    assert_eq!(world.ready(), 0);
+    world.acquire(spec("r"));
+    assert!(world.events.is_empty(), "not settled: {:?}", world.events);
+    world.pass(Duration::ZERO);
+    world.settle();
+    assert!(matches!(world.events[..], [Event::Acquired { .. }]), "{:?}", world.events);
+}
+
 #[test]
 fn a_stuck_connect_ends_with_its_own_timeout_and_backs_off() {
     let mut world = World::unconnected(1);

@@ -215,8 +215,16 @@ impl Session {
     }
 
     /// Sends a command, or keeps it for later, or says why not. A release is always kept: it is owed.
-    pub fn deliver(&mut self, bytes: &[u8], command: Command, overdue: Time) -> Delivery {
+    pub fn deliver(
+        &mut self,
+        now: Time,
+        bytes: &[u8],
+        command: Command,
+        overdue: Time,
+    ) -> Delivery {
         let error = match self.state {
+            // About to be connected to, if only somebody turns the loop.
+            State::Down { retry_at } if retry_at <= now => return self.park(command),
             State::Down { .. } => self.last_error.clone(),
             State::Connecting { .. } | State::Greeting { .. } => return self.park(command),
             State::Ready => match self.send(bytes, command, false, overdue) {

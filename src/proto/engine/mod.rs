@@ -326,7 +326,7 @@ impl Engine {
                 let Lease { key, token, ttl, .. } = &*lease;
                 encode(&mut self.scratch, command.verb, By::Digest, key, token, *ttl);
                 let session = &mut self.sessions[node.index()];
-                let delivery = session.deliver(&self.scratch, command, overdue);
+                let delivery = session.deliver(now, &self.scratch, command, overdue);
                 self.delivered(node, command, delivery);
                 self.settle(now, command.lease);
             }

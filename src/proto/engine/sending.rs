@@ -56,7 +56,7 @@ impl Engine {
         encode(&mut self.scratch, verb, By::Digest, &lease.key, &lease.token, lease.ttl);
         for node in to {
             let session = &mut self.sessions[node.index()];
-            let delivery = session.deliver(&self.scratch, command, overdue);
+            let delivery = session.deliver(now, &self.scratch, command, overdue);
             self.delivered(node, command, delivery);
         }
     }
