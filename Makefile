@@ -20,9 +20,10 @@ test: setup-versions
 setup-versions: setup
 	scripts/setup.sh valkey redis5
 
-# What faults cost, how locks change hands, what keeping them alive takes, how late a loss is said.
+# What faults cost, how locks change hands, what keeping them alive takes, how late a loss is said, how far it goes.
 bench: setup
 	cargo bench --bench faults
 	cargo bench --bench lost
 	cargo bench --bench waiters
 	cargo bench --bench keep_alive
+	cargo bench --bench scale

@@ -20,7 +20,7 @@ use std::{
 };
 
 use quorlock::{
-    Acquire, Builder, LockGuard, Locker, ShardedLocker,
+    Acquire, Builder, LockGuard, Locker, ShardedLocker, Stats,
     internal::clock,
     testing::{Answer, Server, Servers},
 };
@@ -71,6 +71,7 @@ fn main() -> Result<()> {
 fn memory(runtime: &Runtime, section: &mut Section, locks: u64) -> Result<()> {
     let servers = Servers::start(3)?;
     let locker = settings().nodes(servers.tcp_urls()).connect()?;
+    await_nodes(|| locker.stats())?;
     // What the first locks bring into memory is not theirs.
     drop(runtime.block_on(hold(&locker, "first", 1_000))?);
     eventually("the servers are empty", || holds_on_all(&servers, 0))?;
@@ -122,62 +123,77 @@ fn holds_on_all(servers: &[Server], locks: u64) -> Result<bool> {
 
 /// The same work over more and more groups.
 fn groups(runtime: &Runtime, section: &mut Section, pairs: u64) -> Result<()> {
-    const CALLERS: u64 = 64;
     let mut rows = Vec::new();
     let mut alone = None;
-    for count in [1, 2, 4] {
-        let groups = (0..count).map(|_| Servers::start(3)).collect::<std::io::Result<Vec<_>>>()?;
-        let names: Vec<_> = (1..=count).map(|i| format!("group-{i}")).collect();
-        let mut builder = ShardedLocker::builder().settings(settings());
-        for (name, servers) in names.iter().zip(&groups) {
-            builder = builder.group(name, servers.tcp_urls());
-        }
-        let locker = builder.connect()?;
-        let before: Vec<_> = groups.iter().map(|group| usages(group)).collect::<Result<_>>()?;
-        let of_it = locker.clone();
-        let run = drive(runtime, CALLERS, pairs, move |resource| {
-            of_it.lock(resource).try_acquire_async()
-        })?;
-        let mut used = Vec::new();
-        for ((name, servers), before) in names.iter().zip(&groups).zip(&before) {
-            let stats = locker.group_stats(name).ok_or("a closed group")?;
-            used.extend(run.settle(servers, before, stats.acquired)?);
-        }
-        check_acquired(locker.stats(), pairs)?;
-        locker.close(Duration::from_secs(10))?;
-
+    for (count, callers) in [(1, 64), (2, 64), (4, 64), (2, 128), (4, 256)] {
+        let (used, client) = spread(runtime, count, callers, pairs)?;
         let each = Share::of(&used);
         let alone = *alone.get_or_insert(each);
         let all: f64 = used.iter().map(|usage| usage.cpu).sum();
         rows.push(vec![
             format!("{count}"),
             format!("{}", used.len()),
+            format!("{callers}"),
             format!("{:.0} ({:.0})", each.commands, each.commands_most),
             format!("{:.2}", each.commands / alone.commands),
             format!("{:.0} ms ({:.0} ms)", 1e3 * each.cpu, 1e3 * each.cpu_most),
             format!("{:.2}", each.cpu / alone.cpu),
+            micros(each.cpu / each.commands),
             micros(all / pairs as f64),
-            micros(run.cpu.as_secs_f64() / pairs as f64),
+            micros(client.as_secs_f64() / pairs as f64),
         ]);
     }
     section.say(format!(
-        "{pairs} pairs of acquire and release by {CALLERS} callers through one `ShardedLocker`, each on a \
-         resource of its own, over one, two and four groups of three servers: what one server had to do, on \
-         average (at most), and that as a share of what it had to do alone. The last columns are all servers' and \
-         the client's CPU."
+        "{pairs} pairs of acquire and release through one `ShardedLocker`, each on a resource of its own, over \
+         one, two and four groups of three servers: what one server had to do, on average (at most), and that as \
+         a share of what it had to do in the first row. A server's commands fall with the groups exactly as the \
+         resources are spread. Its CPU falls by less where fewer commands reach it together, which is what more \
+         callers for more groups are for, and as here all servers take turns on one machine's cores. The last \
+         columns are all servers' and the client's CPU."
     ));
     let columns = [
         "groups",
         "servers",
+        "callers",
         "commands a server",
         "share",
         "CPU a server",
         "share",
+        "CPU a command",
         "servers' CPU a pair",
         "client CPU a pair",
     ];
     section.table(&columns, &rows);
     Ok(())
+}
+
+/// What each server used, and the client's CPU.
+fn spread(
+    runtime: &Runtime,
+    count: usize,
+    callers: u64,
+    pairs: u64,
+) -> Result<(Vec<Usage>, Duration)> {
+    let groups = (0..count).map(|_| Servers::start(3)).collect::<std::io::Result<Vec<_>>>()?;
+    let names: Vec<_> = (1..=count).map(|i| format!("group-{i}")).collect();
+    let mut builder = ShardedLocker::builder().settings(settings());
+    for (name, servers) in names.iter().zip(&groups) {
+        builder = builder.group(name, servers.tcp_urls());
+    }
+    let locker = builder.connect()?;
+    await_nodes(|| locker.stats())?;
+    let before: Vec<_> = groups.iter().map(|group| usages(group)).collect::<Result<_>>()?;
+    let of_it = locker.clone();
+    let run =
+        drive(runtime, callers, pairs, move |resource| of_it.lock(resource).try_acquire_async())?;
+    let mut used = Vec::new();
+    for ((name, servers), before) in names.iter().zip(&groups).zip(&before) {
+        let stats = locker.group_stats(name).ok_or("a closed group")?;
+        used.extend(settle(servers, before, stats.acquired)?);
+    }
+    check_acquired(locker.stats(), pairs)?;
+    locker.close(Duration::from_secs(10))?;
+    Ok((used, run.cpu))
 }
 
 /// What a server did, on average and at most.
@@ -209,48 +225,102 @@ impl Share {
 /// One group: more and more nodes, and more and more callers.
 fn load(runtime: &Runtime, section: &mut Section, pairs: u64) -> Result<()> {
     let mut rows = Vec::new();
+    let mut of_three = None;
     for nodes in [1, 3, 5, 7] {
         for callers in [1, 4, 16, 64, 256] {
             let servers = Servers::start(nodes)?;
             let locker = settings().nodes(servers.tcp_urls()).connect()?;
+            await_nodes(|| locker.stats())?;
             let before = usages(&servers)?;
             let of_it = locker.clone();
             let run = drive(runtime, callers, pairs, move |resource| {
                 of_it.lock(resource).try_acquire_async()
             })?;
-            let used = run.settle(&servers, &before, pairs)?;
+            let share = Share::of(&settle(&servers, &before, pairs)?);
             check_acquired(locker.stats(), pairs)?;
             locker.close(Duration::from_secs(10))?;
-            let share = Share::of(&used);
+            let a_pair = |seconds: f64| seconds / pairs as f64;
+            let (client, driver) = (run.cpu.as_secs_f64(), run.drivers.as_secs_f64());
+            let cpu = PairCpu {
+                client: a_pair(client),
+                driver: a_pair(driver),
+                server: a_pair(share.cpu_most),
+            };
+            if (nodes, callers) == (3, 64) {
+                of_three = Some(cpu);
+            }
             rows.push(vec![
                 format!("{nodes}"),
                 format!("{callers}"),
                 format!("{:.0}", pairs as f64 / run.wall.as_secs_f64()),
-                micros(run.cpu.as_secs_f64() / pairs as f64),
-                format!(
-                    "{} ({})",
-                    micros(share.cpu / pairs as f64),
-                    micros(share.cpu_most / pairs as f64)
-                ),
-                format!("{:.0}", pairs as f64 / share.cpu_most),
+                micros(cpu.client),
+                micros(cpu.driver),
+                format!("{} ({})", micros(a_pair(share.cpu)), micros(cpu.server)),
+                format!("{:.0}", 1.0 / cpu.server),
             ]);
         }
     }
     section.say(format!(
         "{pairs} pairs of acquire and release through one `Locker`, each on a resource of its own. A server's CPU \
          for one pair, on average (of the busiest), says where a group ends: at so many pairs per second the \
-         busiest server's core is full."
+         busiest server's core is full. It is the rows with many callers that say so: with few, each command \
+         wakes the server anew, which it no longer does when it is busy."
     ));
     let columns = [
         "nodes",
         "callers",
         "pairs per second here",
         "client CPU a pair",
+        "of that its driver thread",
         "CPU a pair, each server",
         "a group is full at",
     ];
     section.table(&columns, &rows);
+    if let Some(cpu) = of_three {
+        plan(section, cpu);
+    }
     Ok(())
+}
+
+/// What one pair takes, in seconds.
+#[derive(Clone, Copy)]
+struct PairCpu {
+    client: f64,
+    driver: f64,
+    /// Of the busiest one.
+    server: f64,
+}
+
+/// On paper: what more groups of three would do, each with its servers' cores half full.
+fn plan(section: &mut Section, cpu: PairCpu) {
+    let of_a_group = 0.5 / cpu.server;
+    let row = |groups: u32| {
+        let pairs = f64::from(groups) * of_a_group;
+        vec![
+            format!("{groups}"),
+            format!("{}", 3 * groups),
+            format!("{pairs:.0}"),
+            format!("{:.1}", pairs * cpu.client),
+            format!("{groups}"),
+            format!("{}", 3 * groups),
+        ]
+    };
+    section.say(format!(
+        "On paper, not measured: groups of three servers on a core of their own, half full, at the CPU that 64 \
+         callers took above. All clients together need so many cores. A process has a thread for each group and a \
+         connection to each server; if one process did it all, each of its driver threads would be busy for {:.0} % \
+         of the time, however many groups there are.",
+        100.0 * of_a_group * cpu.driver,
+    ));
+    let columns = [
+        "groups",
+        "servers",
+        "pairs per second",
+        "client cores in all",
+        "threads a process",
+        "connections a process",
+    ];
+    section.table(&columns, &[1, 2, 4, 8, 16, 32].map(row));
 }
 
 /// What driving took.
@@ -258,6 +328,8 @@ struct Run {
     wall: Duration,
     /// Of this process.
     cpu: Duration,
+    /// Of the lockers' threads in it.
+    drivers: Duration,
 }
 
 /// Callers that acquire and release until so many pairs are done, one resource for each pair.
@@ -268,7 +340,7 @@ fn drive(
     lock: impl Fn(&str) -> Acquire + Clone + Send + 'static,
 ) -> Result<Run> {
     let next = Arc::new(AtomicU64::new(0));
-    let (wall, cpu) = (Instant::now(), process_cpu());
+    let (wall, cpu, drivers) = (Instant::now(), process_cpu(), drivers_cpu()?);
     let tasks: Vec<_> = (0..callers)
         .map(|_| {
             let (next, lock) = (next.clone(), lock.clone());
@@ -296,26 +368,25 @@ fn drive(
         done += runtime.block_on(task)??;
     }
     if done == pairs {
-        Ok(Run { wall: wall.elapsed(), cpu: process_cpu() - cpu })
+        let (cpu, drivers) = (process_cpu() - cpu, drivers_cpu()? - drivers);
+        Ok(Run { wall: wall.elapsed(), cpu, drivers })
     } else {
         Err(format!("{done} of {pairs} pairs were done").into())
     }
 }
 
-impl Run {
-    /// What servers used for so many pairs, once each of them has run a `SET` and a release for each.
-    fn settle(&self, servers: &[Server], before: &[Usage], pairs: u64) -> Result<Vec<Usage>> {
-        let used = || -> Result<Vec<Usage>> {
-            Ok(usages(servers)?.iter().zip(before).map(|(now, before)| now.since(before)).collect())
-        };
-        eventually("two commands a pair on each server", || {
-            Ok(used()?.iter().all(|usage| usage.sent == 2 * pairs))
-        })?;
-        used()
-    }
+/// What servers used for so many pairs, once each of them has run a `SET` and a release for each.
+fn settle(servers: &[Server], before: &[Usage], pairs: u64) -> Result<Vec<Usage>> {
+    let used = || -> Result<Vec<Usage>> {
+        Ok(usages(servers)?.iter().zip(before).map(|(now, before)| now.since(before)).collect())
+    };
+    eventually("two commands a pair on each server", || {
+        Ok(used()?.iter().all(|usage| usage.sent == 2 * pairs))
+    })?;
+    used()
 }
 
-fn check_acquired(stats: Option<quorlock::Stats>, pairs: u64) -> Result<()> {
+fn check_acquired(stats: Option<Stats>, pairs: u64) -> Result<()> {
     let stats = stats.ok_or("the locker is closed")?;
     if (stats.attempts, stats.acquired, stats.released) == (pairs, pairs, pairs) {
         return Ok(());
@@ -334,6 +405,7 @@ fn waiters(runtime: &Runtime, section: &mut Section, hand_overs: usize) -> Resul
             let lockers: Vec<_> = (0..lockers)
                 .map(|_| settings().nodes(servers.tcp_urls()).connect())
                 .collect::<std::result::Result<_, _>>()?;
+            lockers.iter().try_for_each(|locker| await_nodes(|| locker.stats()))?;
             let rounds = (hand_overs / waiting).clamp(1, 100);
             let (mut gaps, mut trips) = (Vec::new(), Vec::new());
             for _ in 0..rounds {
@@ -416,6 +488,13 @@ fn settings() -> Builder {
     Builder::new().ttl(TTL).node_timeout(Duration::from_secs(10))
 }
 
+/// A quorum is enough to connect; the work of a node is counted only if it gets all of it.
+fn await_nodes(stats: impl Fn() -> Option<Stats>) -> Result<()> {
+    eventually("every node is connected", || {
+        Ok(stats().ok_or("the locker is closed")?.nodes.iter().all(|node| node.ready))
+    })
+}
+
 /// What a server has used so far.
 #[derive(Clone, Copy)]
 struct Usage {
@@ -478,6 +557,19 @@ fn eventually(what: &str, mut done: impl FnMut() -> Result<bool>) -> Result<()> 
 fn process_cpu() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Of the threads that drive lockers, as far as they run.
+fn drivers_cpu() -> Result<Duration> {
+    let mut nanos = 0;
+    for task in std::fs::read_dir("/proc/self/task")? {
+        let task = task?.path();
+        if std::fs::read_to_string(task.join("comm"))?.trim() == "quorlock" {
+            let times = std::fs::read_to_string(task.join("schedstat"))?;
+            nanos += times.split(' ').next().ok_or("no schedstat")?.parse::<u64>()?;
+        }
+    }
+    Ok(Duration::from_nanos(nanos))
 }
 
 /// What this process has in memory, in bytes.

@@ -37,7 +37,8 @@ use crate::{
 /// One connection to each node and one thread, however many callers and locks there are. What callers want
 /// while that thread is at work leaves together: one write to each node.
 ///
-/// A thread that needs no other can have less latency from a [`LocalLocker`](crate::LocalLocker).
+/// A thread that needs no other can have less latency from a [`LocalLocker`](crate::LocalLocker), and more locks
+/// per second than one group of servers can give are for a [`ShardedLocker`](crate::ShardedLocker).
 ///
 /// Clones are the same locker. When the last of them and of its guards is dropped, the locker is closed, and
 /// waits for a moment (see [`Builder::linger`]) so that queued releases are written. After a `fork` the

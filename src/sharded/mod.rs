@@ -45,24 +45,25 @@ use crate::{error::CloseError, locker::Locker, proto::stats::Stats, request::Loc
 /// # How many groups
 ///
 /// The capacity is that of one group times the number of groups, as long as resources are many and equally
-/// busy: one resource is never spread, and with fewer than some hundred the shares are uneven (a group's share
-/// of n resources varies by about the square root of it). The limits are, in the order in which they come:
+/// busy: one resource is never spread, and a group's share of n resources is off by about the square root of it.
+/// The limits, in the order in which they come:
 ///
-/// - The servers. One pair of acquire and release costs each of its group's servers a `SET` and a script,
-///   and Redis and Valkey run commands on one core. A group is full when that core is, at 1 / (server CPU per
-///   pair) pairs a second; `cargo bench --bench scale` measures both. Adding nodes to a group adds failures
-///   that it outlives, not capacity; adding groups adds capacity.
-/// - This process. Each group has a thread here, N connections, and some 20 ns for choosing among it and the
-///   others at each lock. Threads of different groups run on different cores; callers still pay for their own
-///   hand-over. A process with fewer cores than groups gains nothing from more of them, though the servers do:
-///   then run more processes.
-/// - Connections. Each process has one to every node of every group. Servers take 10 000 clients by default,
-///   whatever the number of groups.
+/// - **The servers.** Each pair of acquire and release costs each server of its group a `SET` and a script, and a
+///   server runs its commands on one core. That core is full at 1 / (server CPU per pair) pairs a second;
+///   `cargo bench --bench scale` measures it. More nodes in a group outlive more failures and carry no more
+///   load; more groups carry more load.
+/// - **The clients.** A process has a thread for each group, a connection to each node of each group, and some
+///   20 ns to choose at each lock. That thread spends about as much CPU on a pair as one server does, and the
+///   callers come on top: a process with fewer cores than groups cannot load them, and it takes more processes,
+///   not more groups, to do so.
+/// - **Connections.** Every process has one to every node, whatever it locks there. Servers take 10 000 clients by
+///   default: that bounds the processes, and no number of groups changes it.
 ///
-/// So: as many groups as (peak pairs per second) / (half of what one group can do), which leaves room for the
-/// servers' other half and for a busy resource; two or four cover most. Because changing the set means
-/// stopping, it is better to begin with as many as will be needed. Stop adding when the busiest single resource
-/// rather than the sum is what waits: then hold locks for a shorter time, or lock finer resources.
+/// So take as many groups as (pairs a second at the peak) / (half of what one group can do): the other half is
+/// for the resources that are busier than others. Beyond four it is arithmetic: eight groups of three do twice
+/// what four do, on 24 servers, with eight threads and 24 connections in each process. As changing the set means
+/// stopping, begin with as many as will be needed. Stop adding when it is one resource that waits and not the sum
+/// of them, which more groups never help: hold it for a shorter time, or lock something finer.
 ///
 /// Whoever may choose resources freely can choose them all from one group: the hash is no secret.
 ///
