@@ -132,7 +132,7 @@ fn a_lock_has_one_holder_whatever_the_order_of_groups_and_nodes() {
 
 #[test]
 fn a_group_that_is_down_takes_away_its_own_resources_only() {
-    let ([a, mut b], builder) = two_groups();
+    let ([_a, mut b], builder) = two_groups();
     let locker = connect(builder);
     let [of_a, of_b] = ["a", "b"].map(|group| resources(&locker, group, 20));
     for server in b.iter_mut() {
@@ -144,13 +144,12 @@ fn a_group_that_is_down_takes_away_its_own_resources_only() {
     for resource in &of_b {
         let error = locker.lock(resource).try_acquire().unwrap_err();
         let AcquireError::NoQuorum(attempt) = &error else { panic!("{error:?}") };
-        assert_eq!(attempt.failed(), 3);
-        for server in b.iter() {
-            assert!(error.to_string().contains(&format!("127.0.0.1:{}", server.port())), "{error}");
-        }
-        for server in a.iter() {
-            let name = format!("127.0.0.1:{}", server.port());
-            assert!(attempt.votes().all(|(node, _)| node != name), "{error}");
+        // Settled once two have failed: the third may be on its way to be connected to again.
+        assert!(attempt.failed() >= 2, "{error}");
+        let names: Vec<_> = attempt.votes().map(|(name, _)| format!("redis://{name}")).collect();
+        assert_eq!(names, b.tcp_urls());
+        for (name, vote) in attempt.votes() {
+            assert_eq!(error.to_string().contains(name), vote.error().is_some(), "{error}");
         }
     }
     for resource in &of_a {
