@@ -96,6 +96,13 @@ pub enum InvalidRequest {
 pub enum ConnectError {
     /// The configuration was refused before any I/O.
     Config(ConfigError),
+    /// A group of a [`ShardedLocker`](crate::ShardedLocker) could not be connected.
+    Group {
+        /// The group's name.
+        group: Box<str>,
+        /// Why.
+        error: Box<Self>,
+    },
     /// The event loop could not be set up.
     Io(Arc<io::Error>),
     /// No quorum of nodes was ready within the connect timeout. Says of each node why.
@@ -113,8 +120,19 @@ pub enum ConfigError {
         /// What is wrong with it.
         reason: &'static str,
     },
+    /// Two groups have one name.
+    DuplicateGroup(Box<str>),
     /// Two nodes have one address. A server that is counted twice would have two votes.
     DuplicateNode(Box<str>),
+    /// The nodes of one group of a [`ShardedLocker`](crate::ShardedLocker) were refused.
+    Group {
+        /// The group's name.
+        group: Box<str>,
+        /// Why.
+        error: Box<Self>,
+    },
+    /// No group was given.
+    NoGroups,
     /// No node was given.
     NoNodes,
     /// A setting is out of its range: its name, and what was wrong.
@@ -123,6 +141,13 @@ pub enum ConfigError {
         name: &'static str,
         /// The value refused, and the range.
         reason: Box<str>,
+    },
+    /// A node was given to two groups: it would carry the load of both.
+    SharedNode {
+        /// Its address, without credentials.
+        node: Box<str>,
+        /// The groups' names.
+        groups: [Box<str>; 2],
     },
     /// More than 15 nodes were given.
     TooManyNodes(usize),
@@ -452,6 +477,7 @@ impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Config(error) => error.fmt(f),
+            Self::Group { group, error } => write!(f, "group {group:?}: {error}"),
             Self::Io(error) => write!(f, "the event loop could not be set up: {error}"),
             Self::NoQuorum(attempt) => {
                 write!(
@@ -477,11 +503,19 @@ impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BadUrl { url, reason } => write!(f, "bad node URL {url:?}: {reason}"),
+            Self::DuplicateGroup(group) => {
+                write!(f, "group {group:?} is configured twice: give all its nodes at once")
+            }
             Self::DuplicateNode(name) => {
                 write!(f, "{name} is configured twice: a node has one vote")
             }
+            Self::Group { group, error } => write!(f, "group {group:?}: {error}"),
+            Self::NoGroups => f.write_str("no group is configured"),
             Self::NoNodes => f.write_str("no node is configured"),
             Self::Setting { name, reason } => write!(f, "{name}: {reason}"),
+            Self::SharedNode { node, groups: [first, second] } => {
+                write!(f, "{node} is in group {first:?} and in group {second:?}")
+            }
             Self::TooManyNodes(nodes) => {
                 write!(f, "{nodes} nodes are configured (at most {NODES_MAX})")
             }
@@ -557,6 +591,7 @@ impl std::error::Error for ConnectError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Config(error) => Some(error),
+            Self::Group { error, .. } => Some(error),
             Self::Io(error) => Some(error),
             Self::NoQuorum(attempt) => source(attempt),
         }
@@ -575,7 +610,16 @@ impl std::error::Error for NodeError {
 
 impl std::error::Error for CloseError {}
 impl std::error::Error for InvalidRequest {}
-impl std::error::Error for ConfigError {}
+
+impl std::error::Error for ConfigError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Group { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+}
+
 impl std::error::Error for ProtocolError {}
 
 impl From<AcquireError> for io::Error {
@@ -707,6 +751,31 @@ mod tests {
         for (error, expected) in shown {
             assert_eq!(error.to_string(), expected);
         }
+    }
+
+    #[test]
+    fn errors_of_groups_name_the_group() {
+        let connect: ConnectError = ConfigError::NoGroups.into();
+        assert_eq!(connect.to_string(), "no group is configured");
+        let config = ConfigError::Group { group: "a".into(), error: ConfigError::NoNodes.into() };
+        assert_eq!(config.to_string(), r#"group "a": no node is configured"#);
+        let source = std::error::Error::source(&config).expect("the group's own");
+        assert_eq!(source.to_string(), "no node is configured");
+        let twice = ConfigError::DuplicateGroup("a".into());
+        assert_eq!(
+            twice.to_string(),
+            r#"group "a" is configured twice: give all its nodes at once"#
+        );
+        let shared =
+            ConfigError::SharedNode { node: "h:1".into(), groups: ["a".into(), "b".into()] };
+        assert_eq!(shared.to_string(), r#"h:1 is in group "a" and in group "b""#);
+        let down = ConnectError::NoQuorum(attempt(vec![Vote::Granted, Vote::Failed(io())]));
+        let down = ConnectError::Group { group: "b".into(), error: down.into() };
+        assert_eq!(
+            down.to_string(),
+            "group \"b\": connected to 1 of 2 nodes (need 2) in 4.1ms; \
+             10.0.0.1:6379: Connection refused"
+        );
     }
 
     #[test]

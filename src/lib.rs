@@ -70,6 +70,7 @@ mod locker;
 #[doc(hidden)]
 mod proto;
 mod request;
+mod sharded;
 mod status;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -96,4 +97,5 @@ pub use proto::{
     token::Token,
 };
 pub use request::LockRequest;
+pub use sharded::{ShardedBuilder, ShardedLocker};
 pub use status::{KeyState, NodeStatus};

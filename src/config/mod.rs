@@ -185,6 +185,16 @@ impl Builder {
         self
     }
 
+    /// These nodes with the settings of another builder.
+    pub(crate) fn with_settings_of(self, settings: &Self) -> Self {
+        Self { nodes: self.nodes, ..settings.clone() }
+    }
+
+    /// The nodes as far as they can be read, unchecked.
+    pub(crate) fn given_nodes(&self) -> Result<&[NodeConfig], ConfigError> {
+        self.nodes.as_deref().map_err(Clone::clone)
+    }
+
     /// Checks everything that can be checked without a connection.
     pub(crate) fn parse(self) -> Result<Config, ConfigError> {
         Ok(Config {

@@ -37,7 +37,8 @@ use crate::{
 /// One connection to each node and one thread, however many callers and locks there are. What callers want
 /// while that thread is at work leaves together: one write to each node.
 ///
-/// A thread that needs no other can have less latency from a [`LocalLocker`](crate::LocalLocker).
+/// A thread that needs no other can have less latency from a [`LocalLocker`](crate::LocalLocker), and more locks
+/// per second than one group of servers can give are for a [`ShardedLocker`](crate::ShardedLocker).
 ///
 /// Clones are the same locker. When the last of them and of its guards is dropped, the locker is closed, and
 /// waits for a moment (see [`Builder::linger`]) so that queued releases are written. After a `fork` the
@@ -132,6 +133,13 @@ pub(crate) struct Wish {
     pub(crate) min_validity: Duration,
     pub(crate) node_timeout: Duration,
     pub(crate) care: Care,
+}
+
+/// A locker that was told to close and is not waited for yet.
+#[derive(Debug)]
+pub(crate) struct Closing {
+    deadline: Time,
+    answer: Arc<Completion<Result<(), CloseError>>>,
 }
 
 /// A lock that somebody waits for.
@@ -257,6 +265,24 @@ impl LockRequest<'_, Locker> {
 }
 
 impl Locker {
+    pub(crate) fn open(config: Config) -> Result<Self, ConnectError> {
+        let (driver, _) = connect::quorum(&config, config.tracking)?;
+        let shared = Arc::new(Shared { config, inbox: Inbox::new(driver.waker()) });
+        let handle =
+            Service::start(shared, driver).map_err(|error| ConnectError::Io(error.into()))?;
+        Ok(Self { handle })
+    }
+
+    /// The first half of [`close`](Self::close), for a caller who closes several at a time.
+    pub(crate) fn begin_close(&self, timeout: Duration) -> Closing {
+        self.handle.begin_close(timeout, true)
+    }
+
+    /// The other half.
+    pub(crate) fn end_close(&self, closing: &Closing) -> Result<(), CloseError> {
+        self.handle.end_close(closing)
+    }
+
     fn start(&self, spec: crate::proto::request::Spec<'_>) -> Acquire {
         let upkeep = match spec.care {
             Care::Engine { upkeep } => upkeep,
@@ -290,12 +316,7 @@ impl Builder {
     /// and no longer than it takes to know that there will be no quorum. Nodes that are not ready then are
     /// connected to as they come.
     pub fn connect(self) -> Result<Locker, ConnectError> {
-        let config = self.parse()?;
-        let (driver, _) = connect::quorum(&config, config.tracking)?;
-        let shared = Arc::new(Shared { config, inbox: Inbox::new(driver.waker()) });
-        let handle =
-            Service::start(shared, driver).map_err(|error| ConnectError::Io(error.into()))?;
-        Ok(Locker { handle })
+        Locker::open(self.parse()?)
     }
 }
 
@@ -318,14 +339,23 @@ impl Handle {
     }
 
     fn close(&self, timeout: Duration, answered: bool) -> Result<(), CloseError> {
-        if self.is_foreign() {
-            return Err(CloseError::Closed);
-        }
+        self.end_close(&self.begin_close(timeout, answered))
+    }
+
+    fn begin_close(&self, timeout: Duration, answered: bool) -> Closing {
         let answer = Arc::new(Completion::new());
         let deadline = clock::now().after(timeout);
         self.send(Message::Close { deadline, answered, answer: answer.clone() });
+        Closing { deadline, answer }
+    }
+
+    fn end_close(&self, closing: &Closing) -> Result<(), CloseError> {
+        if self.is_foreign() {
+            return Err(CloseError::Closed);
+        }
         // Beyond the deadline only for as long as it takes the thread to answer.
-        let result = answer.wait_for(timeout.saturating_add(CLOSE_SLACK));
+        let left = closing.deadline.since(clock::now());
+        let result = closing.answer.wait_for(left.saturating_add(CLOSE_SLACK));
         let join = self.join.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let (Some(join), Some(_)) = (join, &result) {
             // It has answered, and has nothing more to do.

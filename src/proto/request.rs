@@ -93,12 +93,15 @@ impl Request {
         }
     }
 
-    /// When to try again after a pause of `delay`, if there is time for it. The last pause is cut short, so
-    /// that an attempt that takes about as long as the one before ends with the deadline.
+    /// When to try again after a pause of `delay`, if there is time for it. A pause that would leave too little is cut
+    /// short: for an attempt with all the time that nodes are given and then, if that was not needed, for one that
+    /// is as late as it can be.
     pub fn next_attempt(&self, now: Time, delay: Duration) -> Option<Time> {
-        let length = (self.elapsed * 2).max(LAST_ATTEMPT_MIN).min(self.node_timeout);
-        let last = self.deadline?.before(length);
-        (now < last).then(|| now.after(delay).min(last))
+        let deadline = self.deadline?;
+        let short = (self.elapsed * 2).max(LAST_ATTEMPT_MIN).min(self.node_timeout);
+        let lasts = [self.node_timeout, short].map(|length| deadline.before(length));
+        let last = lasts.into_iter().find(|last| now < *last)?;
+        Some(now.after(delay).min(last))
     }
 }
 
@@ -136,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_attempt_ends_with_the_deadline() {
+    fn the_last_attempts_have_the_time_they_need_and_end_with_the_deadline() {
         let at = |millis: u64| Time::from_nanos(millis * 1_000_000);
         let ms = Duration::from_millis;
         let took = |elapsed| Request {
@@ -149,7 +152,9 @@ mod tests {
         assert_eq!(request.next_attempt(at(0), ms(100)), Some(at(100)));
         assert_eq!(request.next_attempt(at(900), ms(100)), Some(at(950)));
         assert_eq!(request.next_attempt(at(950), ms(100)), None);
+        assert_eq!(took(ms(5)).next_attempt(at(930), ms(100)), Some(at(950)));
         assert_eq!(took(ms(5)).next_attempt(at(950), ms(100)), Some(at(990)));
+        assert_eq!(took(ms(5)).next_attempt(at(950), ms(10)), Some(at(960)));
         assert_eq!(took(ms(0)).next_attempt(at(989), ms(100)), Some(at(990)));
         assert_eq!(took(ms(0)).next_attempt(at(990), ms(100)), None);
         assert_eq!(request.attempt_deadline(at(100)), at(150));

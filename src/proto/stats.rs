@@ -107,10 +107,55 @@ impl Histogram {
     }
 }
 
+impl Histogram {
+    fn merge(&mut self, other: &Self) {
+        for (count, more) in self.buckets.iter_mut().zip(other.buckets) {
+            *count += more;
+        }
+    }
+}
+
 impl Stats {
     pub(crate) fn new(names: &Arc<[Box<str>]>) -> Self {
         let node = |name: &str| NodeStats { name: name.into(), ..NodeStats::default() };
         Self { nodes: names.iter().map(|name| node(name)).collect(), ..Self::default() }
+    }
+
+    /// Counts what another locker did as well. Its nodes come behind ours.
+    pub(crate) fn add(&mut self, other: Self) {
+        // By name, so that no counter can be forgotten here.
+        let Self {
+            attempts,
+            acquired,
+            contended,
+            no_quorum,
+            expired,
+            cancelled,
+            extended,
+            not_extended,
+            lost,
+            released,
+            abandoned_replies,
+            protocol_errors,
+            waits,
+            holds,
+            nodes,
+        } = other;
+        self.attempts += attempts;
+        self.acquired += acquired;
+        self.contended += contended;
+        self.no_quorum += no_quorum;
+        self.expired += expired;
+        self.cancelled += cancelled;
+        self.extended += extended;
+        self.not_extended += not_extended;
+        self.lost += lost;
+        self.released += released;
+        self.abandoned_replies += abandoned_replies;
+        self.protocol_errors += protocol_errors;
+        self.waits.merge(&waits);
+        self.holds.merge(&holds);
+        self.nodes.extend(nodes);
     }
 
     pub(crate) fn lost(&mut self, reason: LostReason) {
@@ -155,6 +200,44 @@ impl fmt::Debug for Histogram {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_several_did_is_summed() {
+        let stats = |scale: u64, name: &str| {
+            let mut waits = Histogram::default();
+            waits.add(Duration::from_micros(scale));
+            let mut holds = waits;
+            holds.add(Duration::from_micros(scale));
+            let nodes = vec![NodeStats { name: name.into(), ..NodeStats::default() }];
+            Stats {
+                attempts: scale,
+                acquired: 2 * scale,
+                contended: 3 * scale,
+                no_quorum: 4 * scale,
+                expired: 5 * scale,
+                cancelled: 6 * scale,
+                extended: 7 * scale,
+                not_extended: 8 * scale,
+                lost: 9 * scale,
+                released: 10 * scale,
+                abandoned_replies: 11 * scale,
+                protocol_errors: 12 * scale,
+                waits,
+                holds,
+                nodes,
+            }
+        };
+        let mut sum = Stats::default();
+        sum.add(stats(100, "a"));
+        sum.add(stats(1, "b"));
+        let mut expected = stats(101, "a");
+        expected.nodes.extend(stats(0, "b").nodes);
+        (expected.waits, expected.holds) = (sum.waits, sum.holds);
+        assert_eq!(format!("{sum:?}"), format!("{expected:?}"));
+        assert_eq!((sum.waits.count(), sum.holds.count()), (2, 4));
+        assert_eq!(sum.waits.quantile(0.5), Duration::from_micros(2));
+        assert_eq!(sum.waits.quantile(1.0), Duration::from_micros(128));
+    }
 
     #[test]
     fn quantiles_are_the_upper_ends_of_their_buckets() {
