@@ -935,6 +935,49 @@ fn a_reply_to_a_command_that_was_not_written_yet_is_a_reply_to_nothing() {
     assert_eq!(world.engine.counts().protocol_errors, 1);
 }
 
+#[test]
+fn a_reply_to_a_greeting_that_was_not_written_yet_is_a_reply_to_nothing() {
+    // Right replies to all of it, when only some of it is written.
+    for written in [0, 1, 100] {
+        let mut world = World::unconnected(1);
+        world.pass(Duration::ZERO);
+        world.serve(0);
+        let replies = std::mem::take(&mut world.nodes[0].outbox);
+        world.cut(0);
+        let id = world.id(0);
+        world.engine.handle_timeout(world.now);
+        assert_eq!(world.engine.poll_connect(), Some(id));
+        world.engine.handle_connected(world.now, id);
+        world.engine.wrote(id, written);
+        world.engine.handle_input(world.now, id, &replies);
+        assert_eq!(world.engine.poll_close(), Some(id), "{written}");
+        assert_eq!(world.engine.counts().protocol_errors, 1, "{written}");
+        assert_eq!(world.ready(), 0);
+    }
+
+    // To the second greeting, which follows a refusal of the first.
+    let mut world = World::unconnected(1);
+    world.pass(Duration::ZERO);
+    world.nodes[0].instead = Some(Box::new(|command| {
+        (command[0] == b"HELLO").then(|| b"-ERR unknown command\r\n".into())
+    }));
+    world.serve(0);
+    let mut replies = std::mem::take(&mut world.nodes[0].outbox);
+    replies.extend_from_slice(b"+OK\r\n");
+    world.feed(0, &replies);
+    assert_eq!(world.engine.counts().protocol_errors, 1);
+
+    // A server that takes no client says so before it is asked anything.
+    let mut world = World::unconnected(1);
+    let id = world.id(0);
+    world.engine.handle_timeout(world.now);
+    assert_eq!(world.engine.poll_connect(), Some(id));
+    world.engine.handle_connected(world.now, id);
+    world.feed(0, b"-ERR max number of clients reached\r\n");
+    let (_, votes) = world.engine.connections();
+    assert_eq!(votes[0].to_string(), "ERR max number of clients reached");
+}
+
 // Nodes that come late.
 
 #[test]

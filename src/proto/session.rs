@@ -315,7 +315,7 @@ impl Session {
             let output = match reply.kind() {
                 // Out of band: it answers no command.
                 Kind::Push(_) => notification::invalidated(reply).map(Output::Invalidated),
-                _ if greeting => match self.handshake.reply(reply)? {
+                _ if greeting => match self.handshake.reply(reply, self.outbox.rest().len())? {
                     Progress::Waiting => None,
                     Progress::Again => {
                         self.handshake.greet(self.outbox.end());
