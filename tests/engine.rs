@@ -1114,6 +1114,26 @@ fn a_release_that_is_put_off_is_done_once_the_node_works_again() {
 }
 
 #[test]
+fn a_node_that_puts_a_release_off_is_asked_again_though_nothing_else_is_asked_of_it() {
+    let mut world = World::new(3);
+    let grants = ["a", "b", "c"].map(|resource| world.acquired(resource));
+    world.nodes[0].instead = Some(Box::new(|_| Some(b"-BUSY Redis is busy\r\n".into())));
+    world.take_logs();
+    for grant in grants {
+        world.release(grant.lease);
+    }
+    world.settle();
+    assert_eq!(world.take_logs()[0].len(), 3);
+    world.live(ms(1010));
+    assert_eq!(world.take_logs()[0].len(), 4, "one at a time, four times a second");
+    world.nodes[0].instead = None;
+    world.live(ms(250));
+    assert_eq!(world.take_logs()[0].len(), 3, "the others behind the first");
+    assert_eq!(world.engine.releasing(), 0);
+    assert_eq!(world.engine.poll_timeout(), None);
+}
+
+#[test]
 fn a_release_is_sent_however_much_is_waiting_before_it() {
     // In the outbox of a node that takes nothing for a moment.
     let mut world = World::new(3);

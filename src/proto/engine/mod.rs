@@ -28,7 +28,7 @@ use super::{
     node::{NodeId, NodeSet},
     quorum::{Quorum, Tally, Verdict},
     request::{Request, Spec},
-    session::{Output, Session},
+    session::{Command, Output, Session},
     slab::{Id, Slab},
     stats::Stats,
     time::Time,
@@ -271,6 +271,9 @@ impl Engine {
             if self.session(node).is_down() {
                 self.session(node).connecting(now);
                 self.connects.insert(node);
+            } else if self.session(node).is_to_ask_again(now) {
+                let first = self.session(node).take_first_parked();
+                self.send_again(now, node, first);
             } else {
                 self.give_up(now, node, NodeError::Timeout);
             }
@@ -308,9 +311,15 @@ impl Engine {
         Ok(())
     }
 
-    /// Sends what was kept for a node that can take it now, as far as it is still wanted.
+    /// Sends what was kept for a node that can take it now.
     pub(super) fn send_parked(&mut self, now: Time, node: NodeId) {
-        for command in self.session(node).take_parked() {
+        let parked = self.session(node).take_parked();
+        self.send_again(now, node, parked);
+    }
+
+    /// Sends what was kept, as far as it is still wanted.
+    fn send_again(&mut self, now: Time, node: NodeId, parked: impl IntoIterator<Item = Command>) {
+        for command in parked {
             let overdue = self.overdue(now, command.lease);
             let Some(lease) = self.leases.get_mut(command.lease) else {
                 continue;
