@@ -14,6 +14,7 @@ use quorlock::{
         command::{By, Verb},
         engine::Event,
         handshake::Greeting,
+        request::Spec,
     },
 };
 use world::{CONNECT_TIMEOUT, NODE_TIMEOUT, TTL, World, command, ms, spec, ttl};
@@ -976,6 +977,26 @@ fn a_reply_to_a_greeting_that_was_not_written_yet_is_a_reply_to_nothing() {
     world.feed(0, b"-ERR max number of clients reached\r\n");
     let (_, votes) = world.engine.connections();
     assert_eq!(votes[0].to_string(), "ERR max number of clients reached");
+}
+
+#[test]
+fn a_turn_that_comes_late_leaves_nothing_due_in_the_past() {
+    let mut world = World::new(1);
+    world.acquired("r");
+    let deadline = Some(world.now.after(ms(300)));
+    world.acquire(Spec { deadline, ..spec("r") });
+    world.settle();
+    assert!(world.events.is_empty(), "it waits for its next attempt: {:?}", world.events);
+    world.now = world.now.after(ms(400));
+    world.engine.handle_timeout(world.now);
+    world.carry();
+    let Event::NotAcquired { error: AcquireError::DeadlineExceeded(Some(attempt)), .. } =
+        &world.events[0]
+    else {
+        panic!("{:?}", world.events)
+    };
+    assert_eq!(attempt.number(), 2);
+    assert!(world.engine.poll_timeout().is_none_or(|due| due > world.now));
 }
 
 // Nodes that come late.

@@ -278,16 +278,25 @@ impl Engine {
                 self.give_up(now, node, NodeError::Timeout);
             }
         }
-        while let Some(slot) = self.leases_due.pop_due(now) {
-            if let Some(id) = self.leases.id_at(slot) {
-                self.lease_due(now, id);
-            }
+        // Each may make the other due: an attempt that begins when its deadline is over, say.
+        while self.lease_timeout(now) || self.request_timeout(now) {}
+    }
+
+    /// Sees to one lease that is due. Says whether there was one.
+    fn lease_timeout(&mut self, now: Time) -> bool {
+        let slot = self.leases_due.pop_due(now);
+        if let Some(id) = slot.and_then(|slot| self.leases.id_at(slot)) {
+            self.lease_due(now, id);
         }
-        while let Some(slot) = self.requests_due.pop_due(now) {
-            if let Some(id) = self.requests.id_at(slot) {
-                self.request_due(now, id);
-            }
+        slot.is_some()
+    }
+
+    fn request_timeout(&mut self, now: Time) -> bool {
+        let slot = self.requests_due.pop_due(now);
+        if let Some(id) = slot.and_then(|slot| self.requests.id_at(slot)) {
+            self.request_due(now, id);
         }
+        slot.is_some()
     }
 
     /// Ends a connection from our side.
