@@ -531,6 +531,21 @@ fn a_node_that_once_denied_the_lock_never_counts_again() {
 }
 
 #[test]
+fn a_node_that_denies_it_late_does_not_count_for_the_extension_that_was_begun_meanwhile() {
+    let mut world = World::new(3);
+    let grant = world.acquired("r");
+    world.extend(grant.lease, TTL).unwrap();
+    world.pass(NODE_TIMEOUT);
+    assert!(matches!(extended(&mut world), Err(ExtendError::NoQuorum { .. })));
+    world.extend(grant.lease, TTL).unwrap();
+    world.feed(0, b":-2\r\n:2\r\n");
+    world.answer(1);
+    assert!(world.events.is_empty(), "{:?}", world.events);
+    world.pass(NODE_TIMEOUT);
+    assert!(matches!(extended(&mut world), Err(ExtendError::NoQuorum { .. })));
+}
+
+#[test]
 fn a_lock_that_a_quorum_denies_is_lost_at_once() {
     let mut world = World::new(3);
     let grant = world.acquired("r");
