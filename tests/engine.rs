@@ -106,7 +106,7 @@ fn a_late_grant_belongs_to_the_lock_and_is_released_with_it() {
 fn a_quorum_that_comes_too_late_is_expired_and_released() {
     let mut world = World::new(3);
     let min_validity = TTL - ms(102) - ms(5);
-    world.acquire(quorlock::internal::request::Spec { min_validity, ..spec("r") });
+    world.acquire(Spec { min_validity, ..spec("r") });
     world.pass(ms(6));
     world.settle();
     let Event::NotAcquired { error: AcquireError::Expired(attempt), .. } = &world.events[0] else {
@@ -228,7 +228,7 @@ fn between_attempts_nothing_is_left_behind_and_the_last_ends_with_the_deadline()
     let holder = world.acquired("r");
     world.take_logs();
     let deadline = world.now.after(Duration::from_secs(2));
-    world.acquire(quorlock::internal::request::Spec { deadline: Some(deadline), ..spec("r") });
+    world.acquire(Spec { deadline: Some(deadline), ..spec("r") });
     let mut pauses = Vec::new();
     let mut last = world.now;
     while world.events.is_empty() {
@@ -258,7 +258,7 @@ fn a_waiter_gets_the_lock_once_it_is_free() {
     let mut world = World::new(3);
     let holder = world.acquired("r");
     let deadline = world.now.after(Duration::from_secs(2));
-    world.acquire(quorlock::internal::request::Spec { deadline: Some(deadline), ..spec("r") });
+    world.acquire(Spec { deadline: Some(deadline), ..spec("r") });
     world.settle();
     world.release(holder.lease);
     world.settle();
@@ -277,7 +277,7 @@ fn nodes_that_only_a_person_can_mend_are_not_waited_for() {
         }));
     }
     let deadline = world.now.after(Duration::from_secs(2));
-    world.acquire(quorlock::internal::request::Spec { deadline: Some(deadline), ..spec("r") });
+    world.acquire(Spec { deadline: Some(deadline), ..spec("r") });
     world.settle();
     assert!(
         matches!(world.events[..], [Event::NotAcquired { error: AcquireError::NoQuorum(_), .. }]),
@@ -1075,7 +1075,7 @@ fn denials_that_come_late_end_the_lock() {
 fn a_quorum_that_comes_after_the_callers_deadline_is_released() {
     let mut world = World::new(3);
     let deadline = world.now.after(ms(30));
-    world.acquire(quorlock::internal::request::Spec { deadline: Some(deadline), ..spec("r") });
+    world.acquire(Spec { deadline: Some(deadline), ..spec("r") });
     (0..3).for_each(|node| world.serve(node));
     // The client was paused; the replies lie in its buffers.
     world.now = world.now.after(Duration::from_secs(5));
