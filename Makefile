@@ -4,7 +4,7 @@
 QUORLOCK_SERVER ?= $(shell cat .tools/server 2>/dev/null)
 export QUORLOCK_SERVER
 
-.PHONY: setup setup-versions demo test bench
+.PHONY: setup setup-versions demo test fuzz bench
 
 setup:
 	scripts/setup.sh
@@ -19,6 +19,10 @@ test: setup-versions
 
 setup-versions: setup
 	scripts/setup.sh valkey redis5
+
+# Each fuzz target for SECONDS, or the one TARGET; RECORD=1 keeps count in fuzz/executions.tsv.
+fuzz:
+	SECONDS_EACH=$(or $(SECONDS),60) TARGET="$(TARGET)" RECORD="$(RECORD)" scripts/fuzz.sh
 
 # Measures everything, beside a bare loop and beside other libraries, and writes BENCHMARKS.md. Half an hour, on a
 # machine that has nothing else to do; `make bench MODE=quick` shows only that everything runs.

@@ -14,6 +14,7 @@ use quorlock::{
         command::{By, Verb},
         engine::Event,
         handshake::Greeting,
+        request::Spec,
     },
 };
 use world::{CONNECT_TIMEOUT, NODE_TIMEOUT, TTL, World, command, ms, spec, ttl};
@@ -105,7 +106,7 @@ fn a_late_grant_belongs_to_the_lock_and_is_released_with_it() {
 fn a_quorum_that_comes_too_late_is_expired_and_released() {
     let mut world = World::new(3);
     let min_validity = TTL - ms(102) - ms(5);
-    world.acquire(quorlock::internal::request::Spec { min_validity, ..spec("r") });
+    world.acquire(Spec { min_validity, ..spec("r") });
     world.pass(ms(6));
     world.settle();
     let Event::NotAcquired { error: AcquireError::Expired(attempt), .. } = &world.events[0] else {
@@ -227,7 +228,7 @@ fn between_attempts_nothing_is_left_behind_and_the_last_ends_with_the_deadline()
     let holder = world.acquired("r");
     world.take_logs();
     let deadline = world.now.after(Duration::from_secs(2));
-    world.acquire(quorlock::internal::request::Spec { deadline: Some(deadline), ..spec("r") });
+    world.acquire(Spec { deadline: Some(deadline), ..spec("r") });
     let mut pauses = Vec::new();
     let mut last = world.now;
     while world.events.is_empty() {
@@ -259,7 +260,7 @@ fn a_waiter_gets_the_lock_once_it_is_free() {
     let mut world = World::new(3);
     let holder = world.acquired("r");
     let deadline = world.now.after(Duration::from_secs(2));
-    world.acquire(quorlock::internal::request::Spec { deadline: Some(deadline), ..spec("r") });
+    world.acquire(Spec { deadline: Some(deadline), ..spec("r") });
     world.settle();
     world.release(holder.lease);
     world.settle();
@@ -278,7 +279,7 @@ fn nodes_that_only_a_person_can_mend_are_not_waited_for() {
         }));
     }
     let deadline = world.now.after(Duration::from_secs(2));
-    world.acquire(quorlock::internal::request::Spec { deadline: Some(deadline), ..spec("r") });
+    world.acquire(Spec { deadline: Some(deadline), ..spec("r") });
     world.settle();
     assert!(
         matches!(world.events[..], [Event::NotAcquired { error: AcquireError::NoQuorum(_), .. }]),
@@ -527,6 +528,21 @@ fn a_node_that_once_denied_the_lock_never_counts_again() {
     world.answer(0);
     world.answer(1);
     assert!(world.nodes[0].take_log().is_empty(), "it is not even asked");
+    world.pass(NODE_TIMEOUT);
+    assert!(matches!(extended(&mut world), Err(ExtendError::NoQuorum { .. })));
+}
+
+#[test]
+fn a_node_that_denies_it_late_does_not_count_for_the_extension_that_was_begun_meanwhile() {
+    let mut world = World::new(3);
+    let grant = world.acquired("r");
+    world.extend(grant.lease, TTL).unwrap();
+    world.pass(NODE_TIMEOUT);
+    assert!(matches!(extended(&mut world), Err(ExtendError::NoQuorum { .. })));
+    world.extend(grant.lease, TTL).unwrap();
+    world.feed(0, b":-2\r\n:2\r\n");
+    world.answer(1);
+    assert!(world.events.is_empty(), "{:?}", world.events);
     world.pass(NODE_TIMEOUT);
     assert!(matches!(extended(&mut world), Err(ExtendError::NoQuorum { .. })));
 }
@@ -957,6 +973,69 @@ fn a_reply_to_a_command_that_was_not_written_yet_is_a_reply_to_nothing() {
     assert_eq!(world.engine.counts().protocol_errors, 1);
 }
 
+#[test]
+fn a_reply_to_a_greeting_that_was_not_written_yet_is_a_reply_to_nothing() {
+    // Right replies to all of it, when only some of it is written.
+    for written in [0, 1, 100] {
+        let mut world = World::unconnected(1);
+        world.pass(Duration::ZERO);
+        world.serve(0);
+        let replies = std::mem::take(&mut world.nodes[0].outbox);
+        world.cut(0);
+        let id = world.id(0);
+        world.engine.handle_timeout(world.now);
+        assert_eq!(world.engine.poll_connect(), Some(id));
+        world.engine.handle_connected(world.now, id);
+        world.engine.wrote(id, written);
+        world.engine.handle_input(world.now, id, &replies);
+        assert_eq!(world.engine.poll_close(), Some(id), "{written}");
+        assert_eq!(world.engine.counts().protocol_errors, 1, "{written}");
+        assert_eq!(world.ready(), 0);
+    }
+
+    // To the second greeting, which follows a refusal of the first.
+    let mut world = World::unconnected(1);
+    world.pass(Duration::ZERO);
+    world.nodes[0].instead = Some(Box::new(|command| {
+        (command[0] == b"HELLO").then(|| b"-ERR unknown command\r\n".into())
+    }));
+    world.serve(0);
+    let mut replies = std::mem::take(&mut world.nodes[0].outbox);
+    replies.extend_from_slice(b"+OK\r\n");
+    world.feed(0, &replies);
+    assert_eq!(world.engine.counts().protocol_errors, 1);
+
+    // A server that takes no client says so before it is asked anything.
+    let mut world = World::unconnected(1);
+    let id = world.id(0);
+    world.engine.handle_timeout(world.now);
+    assert_eq!(world.engine.poll_connect(), Some(id));
+    world.engine.handle_connected(world.now, id);
+    world.feed(0, b"-ERR max number of clients reached\r\n");
+    let (_, votes) = world.engine.connections();
+    assert_eq!(votes[0].to_string(), "ERR max number of clients reached");
+}
+
+#[test]
+fn a_turn_that_comes_late_leaves_nothing_due_in_the_past() {
+    let mut world = World::new(1);
+    world.acquired("r");
+    let deadline = Some(world.now.after(ms(300)));
+    world.acquire(Spec { deadline, ..spec("r") });
+    world.settle();
+    assert!(world.events.is_empty(), "it waits for its next attempt: {:?}", world.events);
+    world.now = world.now.after(ms(400));
+    world.engine.handle_timeout(world.now);
+    world.carry();
+    let Event::NotAcquired { error: AcquireError::DeadlineExceeded(Some(attempt)), .. } =
+        &world.events[0]
+    else {
+        panic!("{:?}", world.events)
+    };
+    assert_eq!(attempt.number(), 2);
+    assert!(world.engine.poll_timeout().is_none_or(|due| due > world.now));
+}
+
 // Nodes that come late.
 
 #[test]
@@ -1018,7 +1097,7 @@ fn denials_that_come_late_end_the_lock() {
 fn a_quorum_that_comes_after_the_callers_deadline_is_released() {
     let mut world = World::new(3);
     let deadline = world.now.after(ms(30));
-    world.acquire(quorlock::internal::request::Spec { deadline: Some(deadline), ..spec("r") });
+    world.acquire(Spec { deadline: Some(deadline), ..spec("r") });
     (0..3).for_each(|node| world.serve(node));
     // The client was paused; the replies lie in its buffers.
     world.now = world.now.after(Duration::from_secs(5));
@@ -1090,6 +1169,26 @@ fn a_release_that_is_put_off_is_done_once_the_node_works_again() {
         world.settle();
         assert_eq!(world.engine.releasing(), 0);
     }
+}
+
+#[test]
+fn a_node_that_puts_a_release_off_is_asked_again_though_nothing_else_is_asked_of_it() {
+    let mut world = World::new(3);
+    let grants = ["a", "b", "c"].map(|resource| world.acquired(resource));
+    world.nodes[0].instead = Some(Box::new(|_| Some(b"-BUSY Redis is busy\r\n".into())));
+    world.take_logs();
+    for grant in grants {
+        world.release(grant.lease);
+    }
+    world.settle();
+    assert_eq!(world.take_logs()[0].len(), 3);
+    world.live(ms(1010));
+    assert_eq!(world.take_logs()[0].len(), 4, "one at a time, four times a second");
+    world.nodes[0].instead = None;
+    world.live(ms(250));
+    assert_eq!(world.take_logs()[0].len(), 3, "the others behind the first");
+    assert_eq!(world.engine.releasing(), 0);
+    assert_eq!(world.engine.poll_timeout(), None);
 }
 
 #[test]

@@ -24,7 +24,7 @@ fn sources(root: &str) -> Vec<(PathBuf, String)> {
 
 #[test]
 fn every_file_says_what_it_owns() {
-    for root in ["src", "tests", "benches", "examples"] {
+    for root in ["src", "tests", "fuzz", "benches", "examples"] {
         for (path, text) in sources(root) {
             assert!(text.starts_with("//! "), "{} has no module doc", path.display());
         }
@@ -62,7 +62,7 @@ fn no_file_is_too_long_to_know() {
 
 #[test]
 fn nothing_is_left_to_do_without_saying_where() {
-    for root in ["src", "tests", "benches", "examples"] {
+    for root in ["src", "tests", "fuzz", "benches", "examples"] {
         for (path, text) in sources(root) {
             for (number, line) in text.lines().enumerate() {
                 let marked = ["TO", "FIX"]

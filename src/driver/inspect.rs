@@ -85,7 +85,7 @@ fn greet(
         handshake.greet(&mut greeting);
         line.send(&greeting)?;
         loop {
-            match line.reply(|reply| handshake.reply(reply))?? {
+            match line.reply(|reply| handshake.reply(reply, 0))?? {
                 Progress::Waiting => {}
                 Progress::Again => break,
                 Progress::Done => return Ok(line),

@@ -41,8 +41,8 @@ pub struct Identity {
 #[derive(Debug)]
 pub struct Handshake {
     greeting: Greeting,
-    /// The replies still to come, in order.
-    steps: VecDeque<Step>,
+    /// The replies still to come, in order, and how many bytes of the greeting go out behind each command.
+    steps: VecDeque<(Step, usize)>,
     /// Whether to speak plain RESP2: learnt of the node, and remembered for its later connections.
     plain: bool,
     /// Whether anything has been answered on this connection.
@@ -101,7 +101,7 @@ impl Handshake {
         steps.clear();
         let mut say = |step, args: &[&[u8]]| {
             command(out, args);
-            steps.push_back(step);
+            steps.push_back((step, out.len()));
         };
         if self.plain {
             greeting.authenticate(&mut say);
@@ -125,16 +125,21 @@ impl Handshake {
         for script in Script::ALL {
             say(Step::Load, &[b"SCRIPT", b"LOAD", script.source().as_bytes()]);
         }
+        let end = out.len();
+        steps.iter_mut().for_each(|(_, behind)| *behind = end - *behind);
         self.answered = false;
         self.refusal = None;
         self.identity = Identity::default();
         self.tracking = false;
     }
 
-    /// Takes the next reply.
-    pub fn reply(&mut self, reply: Reply<'_>) -> Result<Progress, NodeError> {
-        let step = self.steps.pop_front().ok_or(ProtocolError::Unasked)?;
+    /// Takes the next reply. To a command of which some is among the `unwritten` bytes there is none.
+    pub fn reply(&mut self, reply: Reply<'_>, unwritten: usize) -> Result<Progress, NodeError> {
         self.answered = true;
+        let (step, behind) = self.steps.pop_front().ok_or(ProtocolError::Unasked)?;
+        if unwritten > behind {
+            return Err(unasked(step, reply, self.greeting.db));
+        }
         match reply.kind() {
             Kind::Error(text) | Kind::BulkError(text) => {
                 if let Some(refusal) = refusal(step, text, self.greeting.db) {
@@ -235,6 +240,17 @@ impl Greeting {
             None | Some(b"default") => say(Step::Auth, &[b"AUTH", password]),
             Some(user) => say(Step::Auth, &[b"AUTH", user, password]),
         }
+    }
+}
+
+/// The error for a reply that nothing was asked for. A server that takes no client says so at once.
+fn unasked(step: Step, reply: Reply<'_>, db: u32) -> NodeError {
+    match reply.kind() {
+        Kind::Error(text) => match refusal(step, text, db) {
+            Some(Refusal::Node(error)) => error,
+            Some(Refusal::NoHello) | None => ProtocolError::Unasked.into(),
+        },
+        _ => ProtocolError::Unasked.into(),
     }
 }
 

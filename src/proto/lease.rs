@@ -174,6 +174,11 @@ impl Lease {
         match command.verb {
             Verb::Acquire => self.credit_claim(node, vote),
             Verb::Extend => {
+                let vote = match vote {
+                    // It had denied it before, in answer to an earlier extension that came late.
+                    Vote::Granted if !self.mine.contains(node) => Vote::Refused,
+                    vote => vote,
+                };
                 match vote {
                     Vote::Refused => {
                         self.mine.remove(node);

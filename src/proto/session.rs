@@ -35,6 +35,8 @@ pub struct Session {
     ever_ended: bool,
     /// Why this connection is to be ended once all is answered.
     stale: Option<NodeError>,
+    /// When to ask again a node that has put off what is parked.
+    ask_again_at: Option<Time>,
 }
 
 /// What a reply is credited to.
@@ -143,6 +145,7 @@ impl Session {
             last_error: NodeError::Timeout,
             ever_ended: false,
             stale: None,
+            ask_again_at: None,
         }
     }
 
@@ -177,8 +180,17 @@ impl Session {
         match self.state {
             State::Down { retry_at } => Some(retry_at),
             State::Connecting { deadline } | State::Greeting { deadline } => Some(deadline),
-            State::Ready => Some(self.expected.front()?.overdue),
+            State::Ready => self.overdue().into_iter().chain(self.ask_again_at).min(),
         }
+    }
+
+    /// Whether nothing is due but to ask again for what was put off.
+    pub fn is_to_ask_again(&self, now: Time) -> bool {
+        self.is_ready() && self.overdue().is_none_or(|at| at > now)
+    }
+
+    fn overdue(&self) -> Option<Time> {
+        self.expected.front().map(|front| front.overdue)
     }
 
     /// Connecting has come a step further. A deadline that has passed by then has passed while nobody was
@@ -304,12 +316,24 @@ impl Session {
         Delivery::Parked
     }
 
+    /// The node will do what was just parked another time, and says by nothing when that is.
+    pub fn put_off(&mut self, now: Time) {
+        self.ask_again_at = Some(now.after(PUT_OFF_PAUSE));
+    }
+
     pub fn has_parked(&self) -> bool {
         !self.parked.is_empty()
     }
 
     pub fn take_parked(&mut self) -> VecDeque<Command> {
+        self.ask_again_at = None;
         std::mem::take(&mut self.parked)
+    }
+
+    /// The first of what is parked: enough to see whether the node works again.
+    pub fn take_first_parked(&mut self) -> Option<Command> {
+        self.ask_again_at = None;
+        self.parked.pop_front()
     }
 
     pub fn feed(&mut self, bytes: &[u8]) -> Result<(), NodeError> {
@@ -327,7 +351,7 @@ impl Session {
             let output = match reply.kind() {
                 // Out of band: it answers no command.
                 Kind::Push(_) => notification::invalidated(reply).map(Output::Invalidated),
-                _ if greeting => match self.handshake.reply(reply)? {
+                _ if greeting => match self.handshake.reply(reply, self.outbox.rest().len())? {
                     Progress::Waiting => None,
                     Progress::Again => {
                         self.handshake.greet(self.outbox.end());
@@ -371,6 +395,7 @@ impl Session {
         self.last_error = error;
         self.ever_ended = true;
         self.stale = None;
+        self.ask_again_at = None;
         self.state = State::Down { retry_at };
         let written = self.outbox.written();
         self.decoder.reset();
@@ -484,6 +509,9 @@ const OUTBOX_DONE_MAX: usize = 1 << 16;
 
 /// Releases owed to a node that is away, mostly. Beyond this the ttl frees the keys.
 const PARKED_MAX: usize = 4096;
+
+/// Short beside what a lock's ttl is, and one command each time.
+const PUT_OFF_PAUSE: Duration = Duration::from_millis(250);
 
 const BACKOFF_MIN: Duration = Duration::from_millis(25);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);

@@ -28,7 +28,7 @@ use super::{
     node::{NodeId, NodeSet},
     quorum::{Quorum, Tally, Verdict},
     request::{Request, Spec},
-    session::{Output, Session},
+    session::{Command, Output, Session},
     slab::{Id, Slab},
     stats::Stats,
     time::Time,
@@ -276,20 +276,32 @@ impl Engine {
             if self.session(node).is_down() {
                 self.session(node).connecting(now);
                 self.connects.insert(node);
+            } else if self.session(node).is_to_ask_again(now) {
+                let first = self.session(node).take_first_parked();
+                self.send_again(now, node, first);
             } else {
                 self.give_up(now, node, NodeError::Timeout);
             }
         }
-        while let Some(slot) = self.leases_due.pop_due(now) {
-            if let Some(id) = self.leases.id_at(slot) {
-                self.lease_due(now, id);
-            }
+        // Each may make the other due: an attempt that begins when its deadline is over, say.
+        while self.lease_timeout(now) || self.request_timeout(now) {}
+    }
+
+    /// Sees to one lease that is due. Says whether there was one.
+    fn lease_timeout(&mut self, now: Time) -> bool {
+        let slot = self.leases_due.pop_due(now);
+        if let Some(id) = slot.and_then(|slot| self.leases.id_at(slot)) {
+            self.lease_due(now, id);
         }
-        while let Some(slot) = self.requests_due.pop_due(now) {
-            if let Some(id) = self.requests.id_at(slot) {
-                self.request_due(now, id);
-            }
+        slot.is_some()
+    }
+
+    fn request_timeout(&mut self, now: Time) -> bool {
+        let slot = self.requests_due.pop_due(now);
+        if let Some(id) = slot.and_then(|slot| self.requests.id_at(slot)) {
+            self.request_due(now, id);
         }
+        slot.is_some()
     }
 
     /// Ends a connection from our side.
@@ -313,9 +325,15 @@ impl Engine {
         Ok(())
     }
 
-    /// Sends what was kept for a node that can take it now, as far as it is still wanted.
+    /// Sends what was kept for a node that can take it now.
     pub(super) fn send_parked(&mut self, now: Time, node: NodeId) {
-        for command in self.session(node).take_parked() {
+        let parked = self.session(node).take_parked();
+        self.send_again(now, node, parked);
+    }
+
+    /// Sends what was kept, as far as it is still wanted.
+    fn send_again(&mut self, now: Time, node: NodeId, parked: impl IntoIterator<Item = Command>) {
+        for command in parked {
             let overdue = self.overdue(now, command.lease);
             let Some(lease) = self.leases.get_mut(command.lease) else {
                 continue;

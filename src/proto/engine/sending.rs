@@ -102,7 +102,8 @@ impl Engine {
         if command.verb == Verb::Release && is_put_off(&vote) {
             // It has not happened, and is owed until the node works again.
             lease.change.cast(node, vote);
-            return self.owe(now, node, command);
+            self.owe(now, node, command);
+            return self.session(node).put_off(now);
         }
         self.credit(now, node, command, vote);
         if works && self.session(node).has_parked() {

@@ -1,0 +1,4 @@
+//! See `checks::url`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| checks::url::check(data));
