@@ -315,8 +315,7 @@ impl Engine {
             let Some(lease) = self.leases.get_mut(command.lease) else {
                 continue;
             };
-            let worth_it = command.verb == Verb::Release || now < lease.valid_until;
-            if worth_it && lease.wants(node, command) {
+            if lease.is_worth(command, now) && lease.wants(node, command) {
                 self.scratch.clear();
                 let Lease { key, token, ttl, .. } = &*lease;
                 encode(&mut self.scratch, command.verb, By::Digest, key, token, *ttl);
