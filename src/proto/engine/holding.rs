@@ -54,8 +54,14 @@ impl Engine {
             return;
         };
         let until = valid_until(now, ttl, self.settings.drift);
-        // A shorter ttl may take effect on nodes whose answers we never see.
-        lease.valid_until = lease.valid_until.min(until);
+        // A shorter ttl may take effect on nodes whose answers we never see. Whoever relies on the lock is told
+        // before the first byte is written.
+        if until < lease.valid_until {
+            lease.valid_until = until;
+            if lease.watched {
+                self.events.push_back(Event::Shortened { lease: id, until });
+            }
+        }
         lease.ttl = ttl;
         lease.ttl_min = if ttl.millis() < lease.ttl_min.millis() { ttl } else { lease.ttl_min };
         lease.node_timeout = node_timeout;

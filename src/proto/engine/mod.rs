@@ -100,6 +100,12 @@ pub enum Event {
         lease: Id<Lease>,
         result: Result<(), ReleaseError>,
     },
+    /// A lock that the engine cares for is about to be given less time than it had: by an extension to an earlier
+    /// end, whose answers may never be seen.
+    Shortened {
+        lease: Id<Lease>,
+        until: Time,
+    },
 }
 
 /// A lock: held by a quorum, with validity left.
