@@ -620,6 +620,23 @@ fn a_server_that_never_knows_the_script_is_not_asked_for_ever() {
     assert_eq!(world.nodes[0].take_log().len(), 2);
 }
 
+/// As after a pause of the whole process: what lies in the socket is read before anybody looks at the time.
+#[test]
+fn the_full_script_of_an_extension_is_not_sent_after_the_locks_end() {
+    let mut world = World::new(1);
+    let grant = world.acquired("r");
+    world.nodes[0].scripts.clear();
+    world.extend(grant.lease, TTL).unwrap();
+    world.serve(0);
+    world.take_logs();
+    world.now = world.now.after(TTL);
+    world.deliver(0);
+    world.pass(Duration::ZERO);
+    world.settle();
+    assert!(matches!(extended(&mut world), Err(ExtendError::Expired)));
+    assert!(world.take_logs().iter().all(Vec::is_empty));
+}
+
 #[test]
 fn the_full_script_keeps_the_deadline_of_the_command_it_stands_for() {
     let mut world = World::new(1);

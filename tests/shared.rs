@@ -156,6 +156,36 @@ fn a_quorum_that_denies_it_ends_it_at_the_next_step() {
 }
 
 #[test]
+fn a_denial_ends_it_also_while_a_later_extension_is_under_way() {
+    let mut world = World::new(3);
+    let grant = acquired(&mut world, watched("r"));
+    world.nodes[0].keys.clear();
+    world.nodes[1].keys.clear();
+    world.extend(grant.lease, TTL).unwrap();
+    world.answer(1);
+    world.serve(0);
+    world.pass(NODE_TIMEOUT);
+    world.extend(grant.lease, TTL).unwrap();
+    world.deliver(0);
+    assert_eq!(lost(&world, grant.lease), Some(LostReason::Refused), "two of three have denied it");
+}
+
+#[test]
+fn a_holder_is_told_of_an_earlier_end_before_anything_is_sent() {
+    let mut world = World::new(3);
+    let cut_short = kept("r", Some(TTL / 2));
+    let grant = acquired(&mut world, cut_short);
+    let begun = world.now;
+    world.pass(TTL / 4);
+    let until = match world.events.remove(0) {
+        Event::Shortened { lease, until } if lease == grant.lease => until,
+        event => panic!("{event:?}"),
+    };
+    assert!(until < grant.valid_until && until < begun.after(TTL / 2), "{until:?}");
+    assert_eq!(world.events.len(), 0, "no node has answered");
+}
+
+#[test]
 fn the_holders_own_extension_comes_after_the_one_under_way() {
     let mut world = World::new(3);
     let grant = acquired(&mut world, kept("r", None));

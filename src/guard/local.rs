@@ -84,7 +84,11 @@ impl LocalGuard {
         }
         driver.resume();
         let patience = node_timeout(config, ttl);
-        driver.engine().extend(clock::now(), self.lease, ttl, patience)?;
+        if let Err(error) = driver.engine().extend(clock::now(), self.lease, ttl, patience) {
+            // The nodes have denied it since we last heard.
+            self.valid_until.set(driver.engine().valid_until(self.lease));
+            return Err(error);
+        }
         let event = driver
             .run(|event| matches!(event, Event::Extended { lease, .. } if *lease == self.lease));
         self.valid_until.set(driver.engine().valid_until(self.lease));

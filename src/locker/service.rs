@@ -227,6 +227,11 @@ impl Service {
                         holder.held.end(reason);
                     }
                 }
+                Event::Shortened { lease, until } => {
+                    if let Some(holder) = self.holder(lease) {
+                        holder.held.set_valid_until(until);
+                    }
+                }
                 Event::Released { lease, result } => {
                     let answer = self.holder(lease).and_then(|holder| holder.release.take());
                     self.forget(lease);

@@ -9,6 +9,7 @@ use super::{
     attempt::Attempt,
     command::Verb,
     node::{NodeId, NodeSet},
+    quorum::Quorum,
     request::{Care, Request},
     session::Command,
     slab::Id,
@@ -150,6 +151,16 @@ impl Lease {
             Verb::Extend => self.is_extending(command.round) && self.change.is_pending(node),
             Verb::Release => self.owed.contains(node),
         }
+    }
+
+    /// Whether a quorum of nodes has said that it does not hold the lock.
+    pub fn is_denied(&self, quorum: Quorum) -> bool {
+        self.denied.len() >= u32::from(quorum.needed())
+    }
+
+    /// Whether a command comes before the end of what it is for.
+    pub fn is_worth(&self, command: Command, now: Time) -> bool {
+        command.verb == Verb::Release || now < self.valid_until
     }
 
     /// The command is on its way to the node.

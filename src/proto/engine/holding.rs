@@ -54,8 +54,14 @@ impl Engine {
             return;
         };
         let until = valid_until(now, ttl, self.settings.drift);
-        // A shorter ttl may take effect on nodes whose answers we never see.
-        lease.valid_until = lease.valid_until.min(until);
+        // A shorter ttl may take effect on nodes whose answers we never see. Whoever relies on the lock is told
+        // before the first byte is written.
+        if until < lease.valid_until {
+            lease.valid_until = until;
+            if lease.watched {
+                self.events.push_back(Event::Shortened { lease: id, until });
+            }
+        }
         lease.ttl = ttl;
         lease.ttl_min = if ttl.millis() < lease.ttl_min.millis() { ttl } else { lease.ttl_min };
         lease.node_timeout = node_timeout;
@@ -78,7 +84,7 @@ impl Engine {
         };
         lease.phase = Phase::Held;
         let attempt = || Box::new(lease.change.record(now, 1, &self.settings.names));
-        let denied = lease.denied.len() >= u32::from(self.quorum.needed());
+        let denied = lease.is_denied(self.quorum);
         let result = if lease.valid_until <= now {
             // Too late, whatever they say: to go on now would be to hold a lock that was lost in between.
             Err(ExtendError::Expired)
@@ -129,8 +135,8 @@ impl Engine {
     /// Denials count whenever they come, also in answer to an extension that was given up.
     pub(super) fn lose_if_denied(&mut self, now: Time, id: Id<Lease>) {
         let denied = self.leases.get(id).is_some_and(|lease| {
-            let denied = lease.denied.len() >= u32::from(self.quorum.needed());
-            lease.phase == Phase::Held && lease.valid_until > now && denied
+            let held = lease.phase == Phase::Held && lease.valid_until > now;
+            held && lease.is_denied(self.quorum)
         });
         if denied {
             self.lose(now, id, LostReason::Refused);

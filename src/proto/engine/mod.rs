@@ -100,6 +100,12 @@ pub enum Event {
         lease: Id<Lease>,
         result: Result<(), ReleaseError>,
     },
+    /// A lock that the engine cares for is about to be given less time than it had: by an extension to an earlier
+    /// end, whose answers may never be seen.
+    Shortened {
+        lease: Id<Lease>,
+        until: Time,
+    },
 }
 
 /// A lock: held by a quorum, with validity left.
@@ -338,8 +344,7 @@ impl Engine {
             let Some(lease) = self.leases.get_mut(command.lease) else {
                 continue;
             };
-            let worth_it = command.verb == Verb::Release || now < lease.valid_until;
-            if worth_it && lease.wants(node, command) {
+            if lease.is_worth(command, now) && lease.wants(node, command) {
                 self.scratch.clear();
                 let Lease { key, token, ttl, .. } = &*lease;
                 encode(&mut self.scratch, command.verb, By::Digest, key, token, *ttl);

@@ -111,11 +111,12 @@ impl Engine {
         }
     }
 
-    /// The one fallback, within the deadline of the command it stands for.
+    /// The one fallback, within the deadline of the command it stands for: also where that has passed while
+    /// nobody looked.
     fn send_source(&mut self, now: Time, node: NodeId, command: Command) {
         let overdue = self.overdue(now, command.lease);
-        let Some(lease) = self.leases.get(command.lease).filter(|lease| lease.wants(node, command))
-        else {
+        let wanted = |lease: &&Lease| lease.wants(node, command) && lease.is_worth(command, now);
+        let Some(lease) = self.leases.get(command.lease).filter(wanted) else {
             self.stats.abandoned_replies += 1;
             return;
         };

@@ -39,7 +39,11 @@ impl Engine {
             Phase::Extending { .. } | Phase::Releasing { reported: true } => &lease.change,
             Phase::Held | Phase::Releasing { reported: false } => return None,
         };
-        let verdict = attempt.verdict(self.quorum);
+        let verdict = match lease.phase {
+            // Also by answers to an extension before this one.
+            Phase::Extending { .. } if lease.is_denied(self.quorum) => Verdict::Contended,
+            _ => attempt.verdict(self.quorum),
+        };
         (verdict != Verdict::Open).then_some((lease.phase, verdict))
     }
 

@@ -1,0 +1,135 @@
+//! The real engine in a simulated world: some clients, some nodes, and all time, bytes and faults from one seed.
+//!
+//! `SEED=… cargo test --test sim replay -- --nocapture` runs one schedule again and prints what happens in it.
+#![allow(clippy::as_conversions, clippy::unwrap_used)] // test code, outside of test functions
+#![allow(missing_debug_implementations, unreachable_pub)] // nobody else's
+
+mod client;
+mod clock;
+mod faults;
+mod link;
+mod node;
+mod oracle;
+mod rng;
+mod schedule;
+mod tally;
+mod transport;
+mod wire;
+mod world;
+
+use std::{
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant, SystemTime},
+};
+
+use oracle::Violation;
+use schedule::Mode;
+use tally::Tally;
+use world::World;
+
+/// Most seeds are of sound schedules; some of those in which others delete keys.
+fn mode(seed: u64) -> Mode {
+    if seed % 8 == 7 { Mode::Deleted } else { Mode::Sound }
+}
+
+fn run(mode: Mode, seed: u64, traced: bool) -> (Result<(), Violation>, Tally) {
+    let mut world = World::new(mode, seed, traced);
+    let result = world.run();
+    (result, world.tally)
+}
+
+/// Runs one schedule. Panics with its seed if it goes wrong.
+fn hold(seed: u64) -> Tally {
+    let what = match std::panic::catch_unwind(|| run(mode(seed), seed, false)) {
+        Ok((Ok(()), tally)) => return tally,
+        Ok((Err(violation), _)) => violation.to_string(),
+        Err(_) => "a panic".into(),
+    };
+    panic!("{what}\nSEED={seed} cargo test --release --test sim replay -- --nocapture");
+}
+
+fn hold_all(seeds: impl Iterator<Item = u64>) -> Tally {
+    let mut tally = Tally::default();
+    seeds.for_each(|seed| tally.add(&hold(seed)));
+    tally
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|value| value.parse().expect(name))
+}
+
+/// A number that no run had before.
+fn fresh() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as u64
+}
+
+#[test]
+fn replay() {
+    let Some(seed) = number("SEED") else {
+        return;
+    };
+    let (result, tally) = run(mode(seed), seed, true);
+    println!("{tally}");
+    if let Err(violation) = result {
+        panic!("{violation}");
+    }
+}
+
+#[test]
+fn fixed_seeds() {
+    let tally = hold_all(0..SCHEDULES);
+    tally.assert_enough_was_done();
+}
+
+#[test]
+fn fresh_seeds() {
+    let first = fresh();
+    hold_all((0..SCHEDULES).map(|i| first.wrapping_add(i)));
+}
+
+/// As many schedules as there is time for, on all cores: `make soak`.
+#[test]
+#[ignore = "takes as long as it is told to"]
+fn soak() {
+    let schedules = number("SCHEDULES").unwrap_or(u64::MAX / 2);
+    let seconds = number("SECONDS").map(Duration::from_secs);
+    assert!(schedules < u64::MAX / 2 || seconds.is_some(), "SCHEDULES or SECONDS, please");
+    let (begun, first, next) = (Instant::now(), fresh(), AtomicU64::new(0));
+    let total = Mutex::new(Tally::default());
+    let work = || {
+        let mut tally = Tally::default();
+        let _stop = Stop(&next);
+        while seconds.is_none_or(|limit| begun.elapsed() < limit) {
+            let i = next.fetch_add(1, Ordering::Relaxed);
+            if i >= schedules {
+                break;
+            }
+            tally.add(&hold(first.wrapping_add(i)));
+        }
+        total.lock().unwrap().add(&tally);
+    };
+    std::thread::scope(|scope| {
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        (0..cores).for_each(|_| drop(scope.spawn(work)));
+    });
+    let total = total.into_inner().unwrap();
+    let rate = total.schedules as f64 / begun.elapsed().as_secs_f64();
+    println!("{total}\nseeds from {first}, {rate:.0} schedules/s, no violation");
+    total.assert_enough_was_done();
+}
+
+/// Ends a soak if it goes out of scope in a panic.
+struct Stop<'a>(&'a AtomicU64);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(u64::MAX / 2, Ordering::Relaxed);
+        }
+    }
+}
+
+const SCHEDULES: u64 = 2000;
