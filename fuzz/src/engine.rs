@@ -495,6 +495,11 @@ impl World {
                 lock.lost = true;
                 assert!(self.engine.valid_until(lease) <= self.now);
             }
+            Event::Shortened { lease, until } => {
+                let lock = self.locks.iter().find(|lock| lock.id == lease).expect("a lock");
+                assert!(lock.watched && !lock.released, "nobody is to be told");
+                assert!(self.engine.valid_until(lease) <= until);
+            }
             Event::Released { lease, result } => {
                 let lock = self.locks.iter_mut().find(|lock| lock.id == lease).expect("a lock");
                 assert!(std::mem::take(&mut lock.to_report), "released, and nobody asked");
