@@ -14,7 +14,7 @@ use quorlock::{
     testing::{Answer, Data, Server, Servers},
 };
 use support::{
-    connected, eventually, ms,
+    connected, connected_by, eventually, ms,
     proxy::{Cut, Flow, Plan, Proxy},
     secs, values,
 };
@@ -644,6 +644,24 @@ fn an_acquire_is_n_writes_and_a_release_is_n_writes() {
         assert_eq!(settled.writes, released.writes, "nothing else is ever sent");
         assert!(settled.reads - before.reads <= 2 * nodes, "a read for each reply, or fewer");
     }
+}
+
+/// What becomes of a request when its time is over is told then, and not when something else happens next: here
+/// that would be after a minute.
+#[test]
+fn an_end_that_no_reply_brings_is_not_slept_on() {
+    let servers = Servers::start(3).unwrap();
+    let patient = Builder::new().connect_timeout(secs(60));
+    let locker = connected_by(patient, &servers);
+    for server in servers.iter() {
+        server.pause().unwrap();
+    }
+    let started = std::time::Instant::now();
+    let attempt = no_quorum(locker.lock("r").try_acquire().unwrap_err());
+    assert_eq!(said(&attempt), ["timed out after sending"; 3]);
+    let error = locker.lock("r").timeout(ms(200)).acquire().unwrap_err();
+    assert!(matches!(error, AcquireError::DeadlineExceeded(_)), "{error}");
+    assert!(started.elapsed() < secs(30));
 }
 
 /// Looks again and again while replies are under way, and not once when there are none.

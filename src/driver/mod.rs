@@ -161,8 +161,8 @@ impl Driver {
                     return event;
                 }
             }
-            if !self.act() {
-                self.look_at_the_clock();
+            // What was due may be what is wanted, and must not be slept on.
+            if !self.act() && !self.look_at_the_clock() {
                 self.wait(None);
             }
         }
@@ -210,12 +210,14 @@ impl Driver {
         }
     }
 
-    /// Only when nothing that has come is unread: an answer in a buffer is not late.
-    fn look_at_the_clock(&mut self) {
+    /// Only when nothing that has come is unread: an answer in a buffer is not late. Says whether anything was due.
+    fn look_at_the_clock(&mut self) -> bool {
         self.looked_at = clock::now();
-        if self.engine.poll_timeout().is_some_and(|due| due <= self.looked_at) {
+        let due = self.engine.poll_timeout().is_some_and(|due| due <= self.looked_at);
+        if due {
             self.engine.handle_timeout(self.looked_at);
         }
+        due
     }
 
     /// Closes, connects and writes as the engine wants it, as far as that goes without waiting.

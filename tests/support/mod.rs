@@ -8,7 +8,7 @@ pub mod proxy;
 use std::time::{Duration, Instant};
 
 use quorlock::{
-    LocalLocker,
+    Builder, LocalLocker,
     testing::{Server, Servers},
 };
 
@@ -27,7 +27,11 @@ pub fn values(servers: &[Server], key: &str) -> Vec<Option<String>> {
 
 /// A locker of which every node is connected: `connect` itself is content with a quorum.
 pub fn connected(servers: &Servers) -> LocalLocker {
-    let locker = LocalLocker::connect(servers.tcp_urls()).unwrap();
+    connected_by(Builder::new(), servers)
+}
+
+pub fn connected_by(builder: Builder, servers: &Servers) -> LocalLocker {
+    let locker = builder.nodes(servers.tcp_urls()).connect_local().unwrap();
     eventually("every node votes", || {
         let guard = locker.lock("warm-up").try_acquire().unwrap();
         let voted = guard.extend(secs(5)).is_ok();
