@@ -37,7 +37,7 @@ fn assert_read_or_refused(url: &str) {
         Ok(node) => {
             let name = node.name();
             assert!(name.is_ascii() && !name.contains(char::is_whitespace), "{name:?}");
-            let prefix = if name.starts_with("unix:") { "" } else { "redis://" };
+            let prefix = if name.starts_with("unix:/") { "" } else { "redis://" };
             let again: NodeConfig = format!("{prefix}{name}").parse().expect("a name is a URL");
             assert_eq!(again.name(), name);
             let twice = Builder::new().nodes([url, &format!("{prefix}{name}")]);

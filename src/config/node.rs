@@ -218,7 +218,7 @@ mod tests {
 
     /// The URL that a name stands for.
     fn url_of(name: &str) -> String {
-        if name.starts_with("unix:") { name.into() } else { format!("redis://{name}") }
+        if name.starts_with("unix:/") { name.into() } else { format!("redis://{name}") }
     }
 
     fn assert_name_reads_back(url: &str) {
