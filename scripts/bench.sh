@@ -27,7 +27,18 @@ run throughput 1 10
 run waiters 100 1000
 run lost 50 400
 run keep_alive '200 5' '10000 60'
+run scale 'pairs=2000 locks=5000 hand_overs=50' ''
 run engine '--warm-up-time 0.1 --measurement-time 0.2' ''
+
+# Other libraries: a package of its own.
+scripts/peers.sh
+peers=(--quiet --release --manifest-path benches/peers/Cargo.toml)
+scale=100
+quick "$mode" && scale=8
+printf '\n== peers\n' >&2
+cargo run "${peers[@]}" -- "scale=$scale"
+printf '\n== resp\n' >&2
+cargo bench --quiet --manifest-path benches/peers/Cargo.toml --bench resp
 
 page() {
     cat <<HEAD

@@ -41,7 +41,7 @@ impl Section {
     pub fn table(&mut self, columns: &[&str], rows: &[Vec<String>]) {
         let width = |i: usize| {
             let cells = rows.iter().filter_map(|row| row.get(i)).map(|cell| cell.chars().count());
-            cells.chain([columns[i].chars().count()]).max().unwrap_or(0)
+            cells.chain([columns[i].chars().count(), 3]).max().unwrap_or(3)
         };
         let line = |cells: Vec<&str>| {
             let pad = |(i, cell): (usize, &str)| {
