@@ -8,6 +8,8 @@ mod client;
 mod clock;
 mod faults;
 mod link;
+#[cfg(quorlock_mutants)]
+mod mutants;
 mod node;
 mod oracle;
 mod rng;
