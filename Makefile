@@ -4,7 +4,7 @@
 QUORLOCK_SERVER ?= $(shell cat .tools/server 2>/dev/null)
 export QUORLOCK_SERVER
 
-.PHONY: setup setup-versions demo test bench
+.PHONY: setup setup-versions demo test bench soak mutants
 
 setup:
 	scripts/setup.sh
@@ -26,3 +26,11 @@ bench: setup
 	cargo bench --bench lost
 	cargo bench --bench waiters
 	cargo bench --bench keep_alive
+
+# A million simulated schedules, or SECONDS=… of them, or SCHEDULES=….
+soak:
+	scripts/soak.sh $(if $(SECONDS),SECONDS=$(SECONDS),SCHEDULES=$(or $(SCHEDULES),1000000))
+
+# Every way to get the protocol wrong that is known, and how soon the simulation sees it. WRITE=1 writes the table.
+mutants:
+	scripts/mutants.sh

@@ -21,4 +21,5 @@ step cargo clippy --quiet -- -D warnings
 RUSTDOCFLAGS='-D warnings' step cargo doc --all-features --no-deps --document-private-items --quiet
 step budget
 step cargo run --quiet --manifest-path tests/fork/Cargo.toml
+step scripts/mutants.sh
 step cargo test --all-features

@@ -223,6 +223,7 @@ impl World {
         self.check_close(l);
         self.links[l].client_open = false;
         self.clients[c].links[self.links[l].node] = None;
+        self.hold_back(l);
         if !self.calm && self.rng.permille(250) {
             // What was not read makes it a reset, which may overtake what was written.
             let (arrived, written) = (self.links[l].arrived, self.links[l].written);
@@ -276,6 +277,15 @@ impl World {
         self.push(self.now + next, world::Event::Op(c));
         if self.clients[c].sleeps(self.now) {
             return;
+        }
+        if self.plan.to_the_end {
+            let over = |hold: &Hold| !hold.is_believed(self.now);
+            if let Some(i) = self.clients[c].holds.iter().position(over) {
+                return self.release(c, i, false);
+            }
+            if !self.clients[c].holds.is_empty() {
+                return;
+            }
         }
         let (pending, holds) = (self.clients[c].pending.len(), self.clients[c].holds.len());
         let roll = self.rng.below(100);

@@ -109,5 +109,6 @@ const HEADER: &str = "\
 | --- | --- | ---: | --- | ---: |
 ";
 
-const SEEDS_MAX: u64 = 20_000;
+const SEEDS_MAX: u64 = 60_000;
+/// Few, as most mutants do other harm first, and that is enough.
 const SEEDS_FOR_DOUBLE: u64 = 5_000;

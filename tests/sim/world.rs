@@ -27,6 +27,8 @@ pub enum Event {
     Broken(usize),
     /// A socket that took only a part takes more.
     Writable(usize),
+    /// The connection is cut, soon after something was written to it.
+    Cut(usize),
     Restart(usize),
     NodeWake(usize),
     ClientWake(usize),
@@ -180,6 +182,13 @@ impl World {
         self.flying -= u32::from(event.is_traffic());
         self.now = at;
         self.steps += 1;
+        if self.plan.mode == (Mode::Cancel { step: self.steps }) && !self.calm {
+            for c in 0..self.plan.clients {
+                while !self.clients[c].pending.is_empty() {
+                    self.cancel(c, 0);
+                }
+            }
+        }
         match event {
             Event::Connected(l) => self.connected(l),
             Event::Up(l, to) => self.up(l, to),
@@ -191,6 +200,7 @@ impl World {
                     self.write(l);
                 }
             }
+            Event::Cut(l) => self.cut(l),
             Event::Restart(n) => self.restart(n),
             Event::NodeWake(n) => {
                 if self.nodes[n].stuck_until <= self.now {
