@@ -4,7 +4,7 @@
 QUORLOCK_SERVER ?= $(shell cat .tools/server 2>/dev/null)
 export QUORLOCK_SERVER
 
-.PHONY: setup setup-versions demo test fuzz bench
+.PHONY: setup setup-versions demo test fuzz bench soak mutants
 
 setup:
 	scripts/setup.sh
@@ -28,3 +28,11 @@ fuzz:
 # machine that has nothing else to do; `make bench MODE=quick` shows only that everything runs.
 bench: setup
 	scripts/bench.sh $(MODE)
+
+# A million simulated schedules, or SECONDS=… of them, or SCHEDULES=….
+soak:
+	scripts/soak.sh $(if $(SECONDS),SECONDS=$(SECONDS),SCHEDULES=$(or $(SCHEDULES),1000000))
+
+# Every way to get the protocol wrong that is known, and how soon the simulation sees it. WRITE=1 writes the table.
+mutants:
+	scripts/mutants.sh

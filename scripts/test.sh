@@ -22,4 +22,5 @@ RUSTDOCFLAGS='-D warnings' step cargo doc --all-features --no-deps --document-pr
 step budget
 step cargo run --quiet --manifest-path tests/fork/Cargo.toml
 step scripts/fuzz.sh build
+step scripts/mutants.sh
 step cargo test --all-features

@@ -656,7 +656,7 @@ fn an_end_that_no_reply_brings_is_not_slept_on() {
     for server in servers.iter() {
         server.pause().unwrap();
     }
-    let started = std::time::Instant::now();
+    let started = Instant::now();
     let attempt = no_quorum(locker.lock("r").try_acquire().unwrap_err());
     assert_eq!(said(&attempt), ["timed out after sending"; 3]);
     let error = locker.lock("r").timeout(ms(200)).acquire().unwrap_err();

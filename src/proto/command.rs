@@ -43,9 +43,11 @@ pub enum By {
 /// Appends the command. `ttl` counts for acquire and extend.
 pub fn encode(out: &mut Vec<u8>, verb: Verb, by: By, key: &[u8], token: &Token, ttl: Ttl) {
     let token = token.as_bytes();
-    let ttl = Decimal::new(ttl.millis());
+    let ttl = Decimal::new(millis(ttl));
     let script = match verb {
         Verb::Acquire => {
+            mutant!(SetWithoutNx => return command(out, &[b"SET", key, token, b"PX", ttl.as_bytes()]));
+            mutant!(SetWithoutPx => return command(out, &[b"SET", key, token, b"NX"]));
             return command(out, &[b"SET", key, token, b"NX", b"PX", ttl.as_bytes()]);
         }
         Verb::Extend => Script::Extend,
@@ -59,6 +61,12 @@ pub fn encode(out: &mut Vec<u8>, verb: Verb, by: By, key: &[u8], token: &Token, 
         Script::Extend => command(out, &[eval, body, b"1", key, token, ttl.as_bytes()]),
         Script::Release => command(out, &[eval, body, b"1", key, token]),
     }
+}
+
+fn millis(ttl: Ttl) -> u64 {
+    mutant!(TtlSentLong => return ttl.millis() * 4);
+    mutant!(TtlSentShort => return ttl.millis() * 3 / 4);
+    ttl.millis()
 }
 
 /// Reads a reply to `verb`. Each verb has replies of its own shape, so that a reply that was meant for

@@ -90,7 +90,8 @@ impl Lease {
         self.phase = Phase::Claiming { request: id };
         self.key.clear();
         self.key.extend_from_slice(&request.key);
-        self.token = token;
+        let reused = mutant!(TokenReused) && self.token != Token::NONE;
+        self.token = if reused { self.token } else { token };
         self.ttl = request.ttl;
         self.node_timeout = request.node_timeout;
         self.watched = matches!(request.care, Care::Engine { .. });
@@ -118,7 +119,7 @@ impl Lease {
             Phase::Extending { .. } | Phase::Releasing { reported: true } => {
                 Some(self.change.deadline())
             }
-            Phase::Held if self.watched => {
+            Phase::Held if self.watched && !mutant!(LossOnlyOnReply) => {
                 let next = self.schedule.and_then(|schedule| schedule.next());
                 Some(next.map_or(self.valid_until, |next| next.min(self.valid_until)))
             }
@@ -191,6 +192,8 @@ impl Lease {
                     vote => vote,
                 };
                 match vote {
+                    Vote::Refused if mutant!(DenialIgnored) => {}
+                    Vote::Refused if mutant!(DenierStays) => self.denied.insert(node),
                     Vote::Refused => {
                         self.mine.remove(node);
                         self.denied.insert(node);
@@ -249,9 +252,10 @@ impl Lease {
             let claim = self.claim.vote(node);
             let ask = match verb {
                 Verb::Extend => {
-                    (self.mine.contains(node) || matches!(claim, Vote::Pending))
-                        && !self.may_be_cut_short(node)
+                    let may_hold = self.mine.contains(node) || matches!(claim, Vote::Pending);
+                    (may_hold || mutant!(ExtendAsksAll)) && !self.may_be_cut_short(node)
                 }
+                Verb::Release if mutant!(ReleaseOnlyWhereGranted) => self.mine.contains(node),
                 Verb::Acquire | Verb::Release => true,
             };
             if ask && self.sent.contains(node) {
@@ -267,11 +271,14 @@ impl Lease {
 
     /// Whether an earlier, shorter extension may still come to the node and undo this one.
     fn may_be_cut_short(&self, node: NodeId) -> bool {
-        self.doubtful.contains(node) && self.ttl_min.millis() < self.ttl.millis()
+        !mutant!(DoubtIgnored)
+            && self.doubtful.contains(node)
+            && self.ttl_min.millis() < self.ttl.millis()
     }
 
     fn is_extending(&self, round: u32) -> bool {
-        matches!(self.phase, Phase::Extending { .. }) && round == self.round
+        let this_one = round == self.round || mutant!(OldExtensionCredited);
+        matches!(self.phase, Phase::Extending { .. }) && this_one
     }
 }
 

@@ -8,6 +8,9 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![allow(clippy::exhaustive_enums, clippy::exhaustive_structs, clippy::new_without_default)]
 
+#[macro_use]
+pub mod mutant;
+
 pub mod attempt;
 pub mod command;
 pub mod engine;

@@ -33,6 +33,7 @@ impl Quorum {
     }
 
     pub fn needed(self) -> u8 {
+        mutant!(HalfIsQuorum => return self.nodes.div_ceil(2));
         self.nodes / 2 + 1
     }
 
@@ -46,6 +47,7 @@ impl Quorum {
     pub fn verdict(self, tally: Tally) -> Verdict {
         let spare = self.nodes - self.needed();
         debug_assert!(tally.granted + tally.refused + tally.failed <= self.nodes);
+        mutant!(QuorumOfAnswering => if tally.granted > (self.nodes - tally.failed) / 2 { return Verdict::Won });
         if tally.granted >= self.needed() {
             Verdict::Won
         } else if tally.failed > spare {

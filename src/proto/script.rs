@@ -12,7 +12,13 @@ pub enum Script {
 impl Script {
     pub const ALL: [Self; 2] = [Self::Extend, Self::Release];
 
-    pub const fn source(self) -> &'static str {
+    pub fn source(self) -> &'static str {
+        mutant!(ExtendCreates => if self == Self::Extend { return super::mutant::EXTEND_OR_CREATE });
+        mutant!(ReleaseAnything => if self == Self::Release { return super::mutant::RELEASE_ANYTHING });
+        self.text()
+    }
+
+    const fn text(self) -> &'static str {
         match self {
             Self::Extend => include_str!("../../lua/extend.lua"),
             Self::Release => include_str!("../../lua/release.lua"),
@@ -22,8 +28,8 @@ impl Script {
     /// The SHA-1 of the source, as 40 hex digits: the name a server caches it by.
     pub fn digest(self) -> &'static [u8; 40] {
         // Statics, so that the compiler computes them once and for all.
-        static EXTEND: [u8; 40] = sha1::hex_digest(Script::Extend.source().as_bytes());
-        static RELEASE: [u8; 40] = sha1::hex_digest(Script::Release.source().as_bytes());
+        static EXTEND: [u8; 40] = sha1::hex_digest(Script::Extend.text().as_bytes());
+        static RELEASE: [u8; 40] = sha1::hex_digest(Script::Release.text().as_bytes());
         match self {
             Self::Extend => &EXTEND,
             Self::Release => &RELEASE,

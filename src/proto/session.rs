@@ -180,6 +180,7 @@ impl Session {
         match self.state {
             State::Down { retry_at } => Some(retry_at),
             State::Connecting { deadline } | State::Greeting { deadline } => Some(deadline),
+            State::Ready if mutant!(SilentNodeKept) => self.ask_again_at,
             State::Ready => self.overdue().into_iter().chain(self.ask_again_at).min(),
         }
     }
@@ -369,7 +370,10 @@ impl Session {
                     let expected = self.expected.front().filter(|front| front.end <= written);
                     let expected = *expected.ok_or_else(|| unasked(reply))?;
                     // Answered only if the reply fits: else it is one of those that were not.
-                    let output = answered(&expected, reply)?;
+                    let output = match answered(&expected, reply) {
+                        Err(_) if mutant!(WrongReplyTolerated) => None,
+                        output => output?,
+                    };
                     self.expected.pop_front();
                     match &output {
                         Some(Output::Answer {
@@ -400,7 +404,13 @@ impl Session {
         let written = self.outbox.written();
         self.decoder.reset();
         self.outbox.reset();
+        mutant!(QueueOutlivesConnection => return (self.expected.clone(), written));
         (std::mem::take(&mut self.expected), written)
+    }
+
+    #[cfg(quorlock_mutants)]
+    pub(super) fn expected(&mut self) -> &mut VecDeque<Expected> {
+        &mut self.expected
     }
 
     /// Why the connection ended, given what was noticed of it: what the peer had said before is better.
@@ -478,7 +488,8 @@ impl Outbox {
     }
 
     fn wrote(&mut self, bytes: usize) {
-        self.done += bytes;
+        let forgotten = mutant!(PartialWriteForgotten);
+        self.done += if forgotten { self.rest().len() } else { bytes };
         if self.done == self.bytes.len() {
             self.before += len(&self.bytes);
             self.bytes.clear();

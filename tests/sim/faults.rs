@@ -23,9 +23,7 @@ impl World {
         trace!(self, "{fault:?}, c{c}, n{n}, {time} ns");
         match fault {
             Fault::Cut => {
-                let open = self.clients[c].links[n].filter(|l| self.links[*l].node_open);
-                if let Some(l) = open {
-                    self.tally.cuts += 1;
+                if let Some(l) = self.clients[c].links[n] {
                     self.cut(l);
                 }
             }

@@ -31,6 +31,8 @@ pub struct Link {
     /// Bytes beyond this are lost.
     pub up_limit: u64,
     pub up_due: At,
+    /// Until when the network keeps what the client had written when it left.
+    pub held_until: At,
     /// Commands that were written and have not run.
     pub queue: VecDeque<Sent>,
 

@@ -8,6 +8,8 @@ mod client;
 mod clock;
 mod faults;
 mod link;
+#[cfg(quorlock_mutants)]
+mod mutants;
 mod node;
 mod oracle;
 mod rng;
@@ -25,7 +27,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use oracle::Violation;
+use oracle::{Check, Violation};
 use schedule::Mode;
 use tally::Tally;
 use world::World;
@@ -90,6 +92,50 @@ fn fresh_seeds() {
     hold_all((0..SCHEDULES).map(|i| first.wrapping_add(i)));
 }
 
+/// Whatever is pending is cancelled at every step there is, one after another.
+#[test]
+fn cancelled_at_every_step() {
+    for seed in 0..CANCELLED {
+        for step in 0.. {
+            let (result, tally) = run(Mode::Cancel { step }, seed, false);
+            if let Err(violation) = result {
+                panic!("{violation}, seed {seed}, cancelled at step {step}");
+            }
+            if u64::from(step) > tally.steps {
+                break;
+            }
+        }
+    }
+}
+
+/// What is broken on purpose has to be seen: two holders at one time, within a number of schedules.
+fn seen_within(schedules: u64, mode: Mode) -> u64 {
+    let sees = |seed| {
+        let mut world = World::new(mode, seed, false);
+        world.oracle.only = Some(Check::Exclusion);
+        world.run().is_err()
+    };
+    (0..schedules).find(|seed| sees(*seed)).expect("two holders") + 1
+}
+
+#[test]
+fn nodes_that_forget_make_two_holders() {
+    println!("seen in schedule {}", seen_within(5000, Mode::Amnesia));
+}
+
+#[test]
+fn clocks_that_run_apart_make_two_holders() {
+    println!("seen in schedule {}", seen_within(5000, Mode::Drift));
+}
+
+/// A schedule is its seed, and nothing else.
+#[test]
+fn a_seed_replays_exactly() {
+    for seed in 0..100 {
+        assert_eq!(run(mode(seed), seed, false).1, run(mode(seed), seed, false).1);
+    }
+}
+
 /// As many schedules as there is time for, on all cores: `make soak`.
 #[test]
 #[ignore = "takes as long as it is told to"]
@@ -133,3 +179,4 @@ impl Drop for Stop<'_> {
 }
 
 const SCHEDULES: u64 = 2000;
+const CANCELLED: u64 = 12;

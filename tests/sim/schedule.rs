@@ -96,7 +96,11 @@ pub struct Plan {
     pub retry: (Duration, Duration),
     pub fault_gap: u64,
     pub faults: Vec<Fault>,
+    /// Whether connections are cut with something under way more often than by chance.
+    pub cuts_writes: bool,
     pub op_gap: u64,
+    /// Whether callers keep their locks to the end of the validity, and do not extend them.
+    pub to_the_end: bool,
     pub steps: u32,
     /// Whether every node is connected before anything begins.
     pub connected: bool,
@@ -119,6 +123,7 @@ impl Plan {
         // Where nothing is wrong two round trips fit in.
         let trips = |count: u64| Duration::from_nanos(latency * count);
         let exact = rng.coin();
+        let faults = faults(mode, rng);
         let contended = mode != Mode::Deleted;
         let clients = if contended { rng.pick(&[2, 2, 2, 3, 3, 4]) } else { rng.pick(&[1, 2, 3]) };
         Self {
@@ -135,8 +140,10 @@ impl Plan {
             connect_timeout: share(rng.pick(&[8, 3, 1])).max(trips(12)),
             retry: (share(40), share(rng.pick(&[16, 8, 4]))),
             fault_gap: ttl / rng.pick(&[12, 6, 3, 1]),
-            faults: faults(mode, rng),
-            op_gap: ttl / rng.pick(&[20, 10, 5]),
+            cuts_writes: faults.contains(&Fault::Cut),
+            faults,
+            op_gap: ttl / rng.pick(&[40, 20, 10, 5]),
+            to_the_end: rng.permille(400),
             steps: rng.between(100, 180) as u32,
             connected: mode == Mode::Sound && rng.permille(850) || mode != Mode::Sound,
             tracking: rng.permille(700),
@@ -178,7 +185,7 @@ fn faults(mode: Mode, rng: &mut Rng) -> Vec<Fault> {
 /// Two clocks may run apart by a little less than the drift allows for, one percent of the ttl.
 fn clock(mode: Mode, rng: &mut Rng) -> Clock {
     let ppm = match mode {
-        Mode::Drift => rng.pick(&[-60_000, 60_000]),
+        Mode::Drift => rng.pick(&[-150_000, 150_000]),
         _ => rng.pick(&[-PPM_MAX, -PPM_MAX, -PPM_MAX / 2, 0, PPM_MAX, PPM_MAX]),
     };
     Clock { offset: 1_000 * MS + rng.below(1_000 * MS), ppm }

@@ -1,7 +1,7 @@
 //! How connections are made, carry bytes and end.
 
 use crate::{
-    clock::At,
+    clock::{At, MS},
     link::{Link, Sent},
     schedule::Mode,
     wire::{Command, parse},
@@ -62,6 +62,10 @@ impl World {
         self.read_frames(l);
         let to = self.links[l].written;
         self.send_up(l, to);
+        if self.plan.cuts_writes && !self.calm && self.rng.permille(20) {
+            let at = self.now + self.rng.below(self.plan.latency);
+            self.push(at, Event::Cut(l));
+        }
         if partial {
             let at = self.now + self.rng.below(self.plan.latency * 4);
             self.push(at, Event::Writable(l));
@@ -104,7 +108,7 @@ impl World {
 
     pub fn up(&mut self, l: usize, to: u64) {
         let Link { client: c, node: n, .. } = self.links[l];
-        let blocked = self.blocked[c][n][0];
+        let blocked = self.blocked[c][n][0].max(self.links[l].held_until);
         if blocked > self.now {
             let at = blocked + self.rng.below(self.plan.latency + 1);
             self.links[l].up_due = self.links[l].up_due.max(at);
@@ -163,6 +167,13 @@ impl World {
         self.listen(c, l);
     }
 
+    /// What a client has left behind on a connection may take its time, and come after what it writes to the next.
+    pub fn hold_back(&mut self, l: usize) {
+        if !self.calm && self.rng.coin() {
+            self.links[l].held_until = self.now + self.rng.below(self.plan.ttls_ms[0] * MS);
+        }
+    }
+
     /// The client will learn that the connection is over.
     fn end_soon(&mut self, l: usize) {
         let at = self.now + self.delay();
@@ -171,6 +182,10 @@ impl World {
 
     /// A connection ends, in one of several ways.
     pub fn cut(&mut self, l: usize) {
+        if self.calm || !self.links[l].client_open || !self.links[l].node_open {
+            return;
+        }
+        self.tally.cuts += 1;
         let way = self.rng.below(4);
         trace!(self, "link {l} is cut, in way {way}");
         let (arrived, written) = (self.links[l].arrived, self.links[l].written);
@@ -179,6 +194,7 @@ impl World {
             // The client alone believes so. What it wrote goes on arriving.
             0 => {
                 self.links[l].broken = true;
+                self.hold_back(l);
                 let c = self.links[l].client;
                 self.listen(c, l);
             }

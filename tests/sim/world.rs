@@ -27,6 +27,8 @@ pub enum Event {
     Broken(usize),
     /// A socket that took only a part takes more.
     Writable(usize),
+    /// The connection is cut, soon after something was written to it.
+    Cut(usize),
     Restart(usize),
     NodeWake(usize),
     ClientWake(usize),
@@ -68,6 +70,8 @@ pub struct World {
     pub steps: u32,
     /// No more faults, and no delays beyond the usual.
     pub calm: bool,
+    /// Something that has to come about never will.
+    pub hopeless: bool,
     pub oracle: Oracle,
     pub tally: Tally,
     /// Whether to print what happens.
@@ -104,6 +108,7 @@ impl World {
             processes: 0,
             steps: 0,
             calm: false,
+            hopeless: false,
             oracle: Oracle::default(),
             tally: Tally::default(),
             traced,
@@ -142,10 +147,11 @@ impl World {
             let first = self.now + self.rng.about(self.plan.fault_gap);
             self.push(first, Event::Fault);
         }
-        while self.steps < self.plan.steps && self.oracle.violation.is_none() {
-            self.step();
+        while self.steps < self.plan.steps && self.oracle.violation.is_none() && self.step() {}
+        // What only the end shows is not looked for with anything else.
+        if self.oracle.only.is_none() {
+            self.finish();
         }
-        self.finish();
         self.tally.schedules += 1;
         self.tally.steps += u64::from(self.steps);
         for client in &self.clients {
@@ -170,11 +176,19 @@ impl World {
     pub fn step(&mut self) -> bool {
         let Some(Reverse((at, _, event))) = self.queue.pop() else {
             self.violated(Check::Progress, "nothing will ever happen again".into());
+            self.hopeless = true;
             return false;
         };
         self.flying -= u32::from(event.is_traffic());
         self.now = at;
         self.steps += 1;
+        if self.plan.mode == (Mode::Cancel { step: self.steps }) && !self.calm {
+            for c in 0..self.plan.clients {
+                while !self.clients[c].pending.is_empty() {
+                    self.cancel(c, 0);
+                }
+            }
+        }
         match event {
             Event::Connected(l) => self.connected(l),
             Event::Up(l, to) => self.up(l, to),
@@ -186,6 +200,7 @@ impl World {
                     self.write(l);
                 }
             }
+            Event::Cut(l) => self.cut(l),
             Event::Restart(n) => self.restart(n),
             Event::NodeWake(n) => {
                 if self.nodes[n].stuck_until <= self.now {
@@ -207,14 +222,18 @@ impl World {
     }
 
     pub fn until_quiet(&mut self) -> bool {
-        let (last, most) = (self.now + QUIET_AFTER, self.steps + QUIET_STEPS);
-        while !self.is_quiet() {
-            if self.oracle.violation.is_some() || !self.step() {
-                return false;
-            }
+        self.until("quiet", Self::is_quiet)
+    }
+
+    /// Goes on until something has come about, which takes a bounded time where nothing is wrong.
+    pub fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) -> bool {
+        let (last, most) = (self.now + BOUND, self.steps + BOUND_STEPS);
+        while !is_so(self) {
             if self.now > last || self.steps > most {
-                let what = format!("no quiet after {} steps", self.steps);
-                self.violated(Check::Progress, what);
+                self.violated(Check::Progress, format!("no {what} after {} steps", self.steps));
+                self.hopeless = true;
+            }
+            if self.hopeless || self.oracle.violation.is_some() || !self.step() {
                 return false;
             }
         }
@@ -223,7 +242,8 @@ impl World {
 
     pub fn pass(&mut self, time: u64) {
         let end = self.now + time;
-        while self.oracle.violation.is_none() {
+        let most = self.steps + BOUND_STEPS;
+        while self.oracle.violation.is_none() && self.steps < most {
             match self.queue.peek() {
                 Some(Reverse((at, ..))) if *at <= end => self.step(),
                 _ => break,
@@ -243,5 +263,5 @@ impl World {
 }
 
 /// Enough for the longest wait of an engine before it connects again, which is half a minute.
-const QUIET_AFTER: u64 = 120_000 * MS;
-const QUIET_STEPS: u32 = 50_000;
+const BOUND: u64 = 120_000 * MS;
+const BOUND_STEPS: u32 = 20_000;

@@ -56,7 +56,7 @@ impl Engine {
         let until = valid_until(now, ttl, self.settings.drift);
         // A shorter ttl may take effect on nodes whose answers we never see. Whoever relies on the lock is told
         // before the first byte is written.
-        if until < lease.valid_until {
+        if until < lease.valid_until && !mutant!(ShorteningIgnored) {
             lease.valid_until = until;
             if lease.watched {
                 self.events.push_back(Event::Shortened { lease: id, until });
@@ -68,6 +68,7 @@ impl Engine {
         lease.asked_for = asked_for;
         lease.phase = Phase::Extending { until };
         let deadline = now.after(node_timeout).min(lease.valid_until);
+        let deadline = if mutant!(ExtendAfterEnd) { now.after(node_timeout) } else { deadline };
         let to = lease.begin_change(nodes, Verb::Extend, now, deadline);
         self.broadcast(now, id, Verb::Extend, to);
     }
@@ -85,11 +86,12 @@ impl Engine {
         lease.phase = Phase::Held;
         let attempt = || Box::new(lease.change.record(now, 1, &self.settings.names));
         let denied = lease.is_denied(self.quorum);
-        let result = if lease.valid_until <= now {
+        let result = if lease.valid_until <= now && !mutant!(ExtendAfterEnd) {
             // Too late, whatever they say: to go on now would be to hold a lock that was lost in between.
             Err(ExtendError::Expired)
         } else if verdict == Verdict::Won {
-            Ok(until)
+            let replied = valid_until(now, lease.ttl, self.settings.drift);
+            Ok(if mutant!(ExtensionFromReply) { replied } else { until })
         } else if denied {
             Err(ExtendError::Lost(attempt()))
         } else {
@@ -181,12 +183,14 @@ impl Engine {
         let leases: Vec<_> = self.leases.ids().collect();
         for id in leases {
             self.lose(now, id, LostReason::Closed);
+            mutant!(CloseLeavesLocks => self.forget_sent(id));
             self.release(now, id, false);
         }
     }
 
     /// Sends the release to every node that the `SET` was sent to, answered or not.
     pub(super) fn begin_release(&mut self, now: Time, id: Id<Lease>, reported: bool) {
+        mutant!(AbandonedReplySkipped => self.sessions.iter_mut().for_each(|session| session.forget(id)));
         let nodes = self.nodes();
         let Some(lease) = self.leases.get_mut(id) else {
             return;
@@ -200,6 +204,7 @@ impl Engine {
         let deadline = now.after(lease.node_timeout);
         lease.owed = lease.begin_change(nodes, Verb::Release, now, deadline);
         let (to, began) = (lease.owed, lease.claim.started());
+        mutant!(ReleaseOnNewConnection => self.hang_up_on_unanswered(now, id));
         self.broadcast(now, id, Verb::Release, to);
         if was_held {
             self.stats.released += 1;
@@ -224,7 +229,7 @@ impl Engine {
             return;
         };
         lease.phase = Phase::Releasing { reported: false };
-        let result = if verdict == Verdict::Won {
+        let result = if verdict == Verdict::Won || mutant!(ReleasedByAny) {
             Ok(())
         } else {
             let attempt = Box::new(lease.change.record(now, 1, &self.settings.names));

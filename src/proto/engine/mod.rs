@@ -16,6 +16,8 @@
 
 mod holding;
 mod lines;
+#[cfg(quorlock_mutants)]
+mod mutations;
 mod sending;
 mod settling;
 
@@ -345,6 +347,9 @@ impl Engine {
                 continue;
             };
             if lease.is_worth(command, now) && lease.wants(node, command) {
+                mutant!(ValidityFromSend => if command.verb == Verb::Acquire {
+                    lease.count_from(now, self.settings.drift)
+                });
                 self.scratch.clear();
                 let Lease { key, token, ttl, .. } = &*lease;
                 encode(&mut self.scratch, command.verb, By::Digest, key, token, *ttl);
@@ -378,6 +383,7 @@ impl Engine {
         self.leave_line(now, id, Duration::ZERO);
         self.requests.free(id);
         if let Some(lease) = lease {
+            mutant!(NoReleaseAfterCancel => self.forget_sent(lease));
             self.begin_release(now, lease, false);
             self.settle(now, lease);
         }
@@ -396,7 +402,7 @@ impl Engine {
             return Err(ExtendError::Closed);
         };
         match lease.phase {
-            Phase::Held if now < lease.valid_until => {
+            Phase::Held if now < lease.valid_until || mutant!(ExtendAfterEnd) => {
                 self.begin_extension(now, id, ttl, node_timeout, true);
                 self.settle(now, id);
             }

@@ -83,14 +83,18 @@ impl Engine {
         ballot: Ballot,
     ) {
         let vote = match ballot {
+            Ballot::Failed(_) if mutant!(ErrorIsGrant) => Vote::Granted,
+            Ballot::Failed(_) if mutant!(ErrorIsRefusal) => Vote::Refused,
             Ballot::Failed(error) => Vote::Failed(error),
             Ballot::Granted => Vote::Granted,
+            Ballot::NoScript if mutant!(NoScriptIsGrant) => Vote::Granted,
             Ballot::NoScript if by_source => {
                 Vote::Failed(NodeError::Server("NOSCRIPT, though the script was sent".into()))
             }
             Ballot::NoScript => return self.send_source(now, node, command),
             Ballot::Refused => Vote::Refused,
         };
+        mutant!(LateReplyCredited => if self.credit_another(now, node, command, &vote) { return });
         let Some(lease) = self.leases.get_mut(command.lease) else {
             self.stats.abandoned_replies += 1;
             return;
@@ -99,7 +103,7 @@ impl Engine {
             self.stats.abandoned_replies += 1;
         }
         let works = !matches!(vote, Vote::Failed(_));
-        if command.verb == Verb::Release && is_put_off(&vote) {
+        if command.verb == Verb::Release && is_put_off(&vote) && !mutant!(PutOffForgotten) {
             // It has not happened, and is owed until the node works again.
             lease.change.cast(node, vote);
             self.owe(now, node, command);
@@ -143,7 +147,7 @@ impl Engine {
         };
         match command.verb {
             Verb::Release => self.owe(now, node, command),
-            _ if lost.was_sent(written) => {
+            _ if lost.was_sent(written) && !mutant!(SentForgotten) => {
                 self.credit(now, node, command, Vote::Unknown(error.clone()));
             }
             _ => self.credit(now, node, command, Vote::NotSent(error.clone())),
@@ -155,7 +159,7 @@ impl Engine {
         let Some(lease) = self.leases.get(command.lease) else {
             return;
         };
-        if lease.sent.contains(node) {
+        if lease.sent.contains(node) && !mutant!(OwedForgotten) {
             let delivery = self.session(node).park(command);
             self.delivered(node, command, delivery);
             self.settle(now, command.lease);

@@ -39,6 +39,7 @@ impl Engine {
             Phase::Extending { .. } | Phase::Releasing { reported: true } => &lease.change,
             Phase::Held | Phase::Releasing { reported: false } => return None,
         };
+        mutant!(ExtendByAny => if self.any_extended(lease) { return Some((lease.phase, Verdict::Won)) });
         let verdict = match lease.phase {
             // Also by answers to an extension before this one.
             Phase::Extending { .. } if lease.is_denied(self.quorum) => Verdict::Contended,
@@ -61,6 +62,7 @@ impl Engine {
         else {
             return;
         };
+        mutant!(ValidityFromReply => lease.count_from(now, self.settings.drift));
         let attempt = lease.claim.record(now, request.attempts, &self.settings.names);
         for (node, vote) in self.stats.nodes.iter_mut().zip(&attempt.votes) {
             node.count(vote);
@@ -68,6 +70,7 @@ impl Engine {
         let validity = lease.validity(now);
         let in_time = request.deadline.is_none_or(|deadline| now <= deadline);
         let valid = in_time && !validity.is_zero() && validity >= request.min_validity;
+        let valid = valid || mutant!(ExpiredGrant);
         if verdict == Verdict::Won && valid {
             assert!(validity <= lease.ttl.duration(), "more validity than was asked for");
             lease.phase = Phase::Held;
@@ -92,6 +95,7 @@ impl Engine {
         request.elapsed = attempt.elapsed;
         request.misses = if std::mem::take(&mut request.woken) { request.misses + 1 } else { 0 };
         let taken = lease.not_granted(NodeId::all(self.nodes));
+        mutant!(NoReleaseAfterLoss => lease.sent = Default::default());
         self.begin_release(now, id, false);
         self.again(now, by, verdict, attempt, taken);
     }
