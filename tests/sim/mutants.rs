@@ -63,7 +63,7 @@ fn every_mutant_is_caught() {
     let mut table = String::new();
     let mut free = Vec::new();
     for (mutant, first, double) in &rows {
-        let double = double.as_ref().map_or("–".into(), |double| double.seeds.to_string());
+        let double = double.as_ref().map_or_else(|| "–".into(), |double| double.seeds.to_string());
         let (seeds, by) = match first {
             Some(catch) => (catch.seeds.to_string(), catch.by.clone()),
             None => {

@@ -30,14 +30,13 @@ pub enum Command {
     Track,
 }
 
-/// What a script does. Sources are compared as a whole; tests with real servers hold them to this.
+/// What a script does; the last two are of mutants. Sources are compared as a whole; tests with real servers hold them to this.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[cfg_attr(not(quorlock_mutants), expect(dead_code))]
 pub enum Lua {
     Extend,
     Release,
-    /// Of mutants.
     ExtendOrCreate,
-    /// Of mutants.
     ReleaseAnything,
 }
 
