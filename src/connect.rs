@@ -5,13 +5,14 @@ use std::{sync::Arc, time::Duration};
 use smallvec::SmallVec;
 
 use crate::{
-    config::Config,
+    config::{Config, RestartGuard},
     driver::{Driver, clock},
     error::{Attempt, ConnectError, NodeError, Vote},
     proto::{
         engine::{Engine, Settings},
         handshake::Greeting,
         time::Time,
+        validity::Ttl,
     },
 };
 
@@ -44,12 +45,15 @@ fn driver(
         connect_timeout: config.connect_timeout,
         drift: config.drift,
         retry: config.retry,
+        restart_guard: config.restart_guard,
+        ttl_longest: config.ttl_max.unwrap_or(Ttl::NONE),
     };
     let greetings = config.nodes.iter().map(|node| Greeting {
         credentials: node.credentials().clone(),
         db: node.db(),
         client_name: config.client_name.clone(),
         tracking,
+        persistence: config.restart_guard == RestartGuard::TrustPersisted,
     });
     let addresses = config.nodes.iter().map(|node| node.address().clone()).collect();
     Driver::new(Engine::new(settings, greetings, seed, now), addresses, config.spin).map_err(io)

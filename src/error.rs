@@ -88,6 +88,13 @@ pub enum InvalidRequest {
     ResourceTooLong(usize),
     /// The ttl was not within 10 ms and 24 h, or not longer than the drift allowance.
     Ttl(Duration),
+    /// The ttl was longer than [`Builder::ttl_max`](crate::Builder::ttl_max) allows.
+    TtlAboveMax {
+        /// What was asked for.
+        ttl: Duration,
+        /// What is allowed.
+        max: Duration,
+    },
 }
 
 /// Why a locker could not be built or connected.
@@ -175,6 +182,12 @@ pub enum NodeError {
     Timeout,
     /// More was waiting to be sent to this node than it is allowed to.
     Backlog,
+    /// The server was restarted and may have forgotten what it granted: it is asked for no new lock while an old one
+    /// may still be held. See [`RestartGuard`](crate::RestartGuard).
+    Restarted {
+        /// For how long yet.
+        stays_away: Duration,
+    },
 }
 
 /// How a node broke the protocol.
@@ -454,6 +467,9 @@ impl fmt::Display for InvalidRequest {
             Self::ResourceTooLong(len) => {
                 write!(f, "the resource is {len} bytes long (at most {RESOURCE_LEN_MAX})")
             }
+            Self::TtlAboveMax { ttl, max } => {
+                write!(f, "ttl {ttl:?} is longer than the longest that is allowed, {max:?}")
+            }
             Self::Ttl(ttl) => write!(
                 f,
                 "ttl {ttl:?} is out of range (10 ms to 24 h, and more than the drift allowance)"
@@ -528,6 +544,9 @@ impl fmt::Display for NodeError {
         match self {
             Self::Auth(text) | Self::Config(text) | Self::Server(text) => f.write_str(text),
             Self::Backlog => f.write_str("too much is waiting to be sent"),
+            Self::Restarted { stays_away } => {
+                write!(f, "restarted, asked for no new lock for another {stays_away:.1?}")
+            }
             Self::Closed => f.write_str("the node closed the connection"),
             Self::Io(error) => error.fmt(f),
             Self::Protocol(error) => error.fmt(f),

@@ -83,7 +83,7 @@ pub mod internal {
     pub use crate::proto::*;
 }
 
-pub use config::{Builder, Drift, NodeConfig, RetryPolicy};
+pub use config::{Builder, Drift, NodeConfig, RestartGuard, RetryPolicy};
 pub use error::{
     AcquireError, Attempt, CloseError, ConfigError, ConnectError, ExtendError, InvalidRequest,
     LostReason, NodeError, ProtocolError, ReleaseError, Vote,

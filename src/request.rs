@@ -104,7 +104,7 @@ impl<'a, L> LockRequest<'a, L> {
         if self.resource.len() > RESOURCE_LEN_MAX {
             return Err(InvalidRequest::ResourceTooLong(self.resource.len()));
         }
-        let ttl = Ttl::parse(self.ttl.unwrap_or(config.ttl), config.drift)?;
+        let ttl = config.parse_ttl(self.ttl.unwrap_or(config.ttl))?;
         let validity = ttl.validity(config.drift);
         if self.min_validity > validity {
             return Err(InvalidRequest::MinValidity(self.min_validity));

@@ -110,6 +110,7 @@ impl Builder {
                 db: node.db(),
                 client_name: config.client_name.clone(),
                 tracking: false,
+                persistence: false,
             };
             (node.address().clone(), greeting)
         });

@@ -723,7 +723,7 @@ fn a_server_that_is_no_longer_ours_is_left_once_all_is_answered() {
 fn greeting(user: Option<&str>, password: Option<&str>, db: u32) -> Greeting {
     let secret = |text: &str| Secret::new(text.as_bytes().to_vec());
     let credentials = Credentials { user: user.map(secret), password: password.map(secret) };
-    Greeting { credentials, db, client_name: "me".into(), tracking: false }
+    Greeting { credentials, db, client_name: "me".into(), tracking: false, persistence: false }
 }
 
 /// One node's handshake, as words on the wire, and what the connection came to.

@@ -5,15 +5,19 @@
 //! a clock, so two names of one server (`localhost` and `127.0.0.1`) are told apart: that takes a connection.
 
 mod node;
+mod restart;
 mod url;
 
 use std::time::Duration;
 
-pub use self::node::NodeConfig;
 pub(crate) use self::node::{Address, Host};
 #[doc(hidden)]
 pub use self::node::{Credentials, Secret};
-use crate::error::{ConfigError, NODES_MAX};
+pub use self::{node::NodeConfig, restart::RestartGuard};
+use crate::{
+    error::{ConfigError, InvalidRequest, NODES_MAX},
+    proto::validity::Ttl,
+};
 
 /// What a locker is built from: its nodes, and the settings that its requests fall back to.
 ///
@@ -52,6 +56,8 @@ pub struct Builder {
     linger: Duration,
     spin: Duration,
     tracking: bool,
+    restart_guard: RestartGuard,
+    ttl_max: Option<Duration>,
 }
 
 impl Builder {
@@ -70,6 +76,8 @@ impl Builder {
             linger: Duration::from_millis(100),
             spin: Duration::ZERO,
             tracking: true,
+            restart_guard: RestartGuard::default(),
+            ttl_max: None,
         }
     }
 
@@ -195,6 +203,23 @@ impl Builder {
         self.nodes.as_deref().map_err(Clone::clone)
     }
 
+    /// What to do about nodes that were restarted and may have forgotten what they granted. By default they are held
+    /// back once this locker has seen them restart.
+    pub fn restart_guard(mut self, guard: RestartGuard) -> Self {
+        self.restart_guard = guard;
+        self
+    }
+
+    /// The longest ttl that any client of these nodes asks for, which is how long a restarted node stays away.
+    /// Requests for more are refused. Set it to the same for all clients.
+    ///
+    /// By default it is the longest that this locker was asked for so far, which is right where all clients use the
+    /// same.
+    pub fn ttl_max(mut self, ttl: Duration) -> Self {
+        self.ttl_max = Some(ttl);
+        self
+    }
+
     /// Checks everything that can be checked without a connection.
     pub(crate) fn parse(self) -> Result<Config, ConfigError> {
         Ok(Config {
@@ -213,6 +238,8 @@ impl Builder {
             linger: self.linger,
             spin: SPIN.parse("spin", self.spin)?,
             tracking: self.tracking,
+            restart_guard: self.restart_guard,
+            ttl_max: parse_ttl_max(self.ttl_max, self.ttl, self.drift)?,
         })
     }
 }
@@ -342,6 +369,22 @@ pub(crate) struct Config {
     pub(crate) linger: Duration,
     pub(crate) spin: Duration,
     pub(crate) tracking: bool,
+    pub(crate) restart_guard: RestartGuard,
+    /// Invariant: not less than `ttl`.
+    pub(crate) ttl_max: Option<Ttl>,
+}
+
+impl Config {
+    /// A ttl that somebody asks for.
+    pub(crate) fn parse_ttl(&self, ttl: Duration) -> Result<Ttl, InvalidRequest> {
+        let parsed = Ttl::parse(ttl, self.drift)?;
+        match self.ttl_max {
+            Some(max) if parsed.millis() > max.millis() => {
+                Err(InvalidRequest::TtlAboveMax { ttl, max: max.duration() })
+            }
+            _ => Ok(parsed),
+        }
+    }
 }
 
 /// How long a node may take to answer where nothing was configured.
@@ -369,6 +412,22 @@ fn parse_nodes(nodes: Vec<NodeConfig>) -> Result<Vec<NodeConfig>, ConfigError> {
         seen.push(address);
     }
     Ok(nodes)
+}
+
+fn parse_ttl_max(
+    max: Option<Duration>,
+    ttl: Duration,
+    drift: Drift,
+) -> Result<Option<Ttl>, ConfigError> {
+    let Some(max) = max else {
+        return Ok(None);
+    };
+    TTL.parse("ttl_max", max)?;
+    if max < ttl {
+        return Err(setting("ttl_max", format!("{max:?} is less than the ttl, {ttl:?}")));
+    }
+    let invalid = |error: InvalidRequest| setting("ttl_max", error.to_string());
+    Ttl::parse(max, drift).map(Some).map_err(invalid)
 }
 
 fn parse_key_prefix(prefix: Vec<u8>) -> Result<Box<[u8]>, ConfigError> {

@@ -12,7 +12,6 @@ use crate::{
         slab::Id,
         time::Time,
         token::Token,
-        validity::Ttl,
     },
     request::node_timeout,
 };
@@ -74,7 +73,7 @@ impl LocalGuard {
     /// For one round trip to the fastest quorum, at most for the node timeout or the lock's validity.
     pub fn extend(&self, ttl: Duration) -> Result<Duration, ExtendError> {
         let config = &self.shared.config;
-        let ttl = Ttl::parse(ttl, config.drift).map_err(ExtendError::InvalidRequest)?;
+        let ttl = config.parse_ttl(ttl).map_err(ExtendError::InvalidRequest)?;
         if !self.is_valid() {
             return Err(ExtendError::Expired);
         }

@@ -7,7 +7,7 @@ use crate::{
     error::{Attempt, ExtendError, LostReason, ReleaseError},
     future::{Extend, Release},
     locker::{Handle, Message},
-    proto::{engine::Grant, lease::Lease, slab::Id, token::Token, validity::Ttl},
+    proto::{engine::Grant, lease::Lease, slab::Id, token::Token},
     request::node_timeout,
 };
 
@@ -79,7 +79,7 @@ impl LockGuard {
     /// As [`extend`](Self::extend), as a future. Dropping it does not take back what was sent.
     pub fn extend_async(&self, ttl: Duration) -> Extend {
         let config = &self.handle.shared().config;
-        let ttl = match Ttl::parse(ttl, config.drift) {
+        let ttl = match config.parse_ttl(ttl) {
             Ok(ttl) => ttl,
             Err(invalid) => return Extend::failed(ExtendError::InvalidRequest(invalid)),
         };

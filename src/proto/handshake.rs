@@ -29,6 +29,8 @@ pub struct Greeting {
     pub client_name: Box<str>,
     /// Whether to ask the server to tell of keys that change.
     pub tracking: bool,
+    /// Whether to ask how it keeps its data.
+    pub persistence: bool,
 }
 
 /// Which server process answered. One that was restarted has a new `run_id`.
@@ -36,6 +38,8 @@ pub struct Greeting {
 pub struct Identity {
     pub run_id: Option<Box<str>>,
     pub uptime_secs: Option<u64>,
+    /// Whether it keeps an append-only file. Asked only where it matters.
+    pub persisted: bool,
 }
 
 #[derive(Debug)]
@@ -122,6 +126,9 @@ impl Handshake {
             say(Step::Track, &[b"CLIENT", b"TRACKING", b"ON", b"OPTIN", b"NOLOOP"]);
         }
         say(Step::Info, &[b"INFO", b"server"]);
+        if greeting.persistence {
+            say(Step::Info, &[b"INFO", b"persistence"]);
+        }
         for script in Script::ALL {
             say(Step::Load, &[b"SCRIPT", b"LOAD", script.source().as_bytes()]);
         }
@@ -207,6 +214,7 @@ impl Handshake {
             match field {
                 "run_id" => self.identity.run_id = Some(value.into()),
                 "uptime_in_seconds" => self.identity.uptime_secs = value.parse().ok(),
+                "aof_enabled" => self.identity.persisted = value == "1",
                 "redis_mode" if value == "cluster" => {
                     let cluster = || config("in cluster mode: not an independent master");
                     self.refusal.get_or_insert_with(cluster);

@@ -22,6 +22,7 @@ pub mod notification;
 pub mod quorum;
 pub mod request;
 pub mod resp;
+pub mod restart;
 pub mod script;
 pub mod session;
 pub mod sha1;

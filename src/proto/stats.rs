@@ -48,6 +48,11 @@ pub struct NodeStats {
     pub name: Box<str>,
     /// Whether its connection is ready.
     pub ready: bool,
+    /// Whether it says which process it is. Where it may not (`INFO` is refused), a restart of it goes unnoticed, and
+    /// so does another address of the same server.
+    pub identified: bool,
+    /// How often another process answered than before: it was restarted, or something else took its place.
+    pub restarts: u64,
     /// Attempts that it granted.
     pub granted: u64,
     /// Attempts that it refused.

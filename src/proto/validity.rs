@@ -67,6 +67,11 @@ pub fn valid_until(started: Time, ttl: Ttl, drift: Drift) -> Time {
     started.after(ttl.validity(drift))
 }
 
+/// How long until a lock with this ttl is over on every node, whosever clock is right.
+pub fn surely_over(ttl: Ttl, drift: Drift) -> Duration {
+    ttl.duration().saturating_add(allowance(ttl, drift))
+}
+
 /// `ttl * ppm`, rounded up, and the constant.
 fn allowance(ttl: Ttl, drift: Drift) -> Duration {
     let nanos = u128::from(ttl.millis) * 1_000_000 * u128::from(drift.ppm);

@@ -12,7 +12,7 @@ use std::{
 };
 
 use quorlock::{
-    Drift, RetryPolicy,
+    Drift, RestartGuard, RetryPolicy,
     internal::{
         Credentials,
         command::{By, Verb, encode},
@@ -94,6 +94,7 @@ impl World {
             db: 0,
             client_name: "quorlock".into(),
             tracking: true,
+            persistence: false,
         };
         Self::with_greetings((0..nodes).map(greeting).collect())
     }
@@ -106,6 +107,8 @@ impl World {
             connect_timeout: CONNECT_TIMEOUT,
             drift: Drift::default(),
             retry: RetryPolicy::default(),
+            restart_guard: RestartGuard::default(),
+            ttl_longest: Ttl::NONE,
         };
         let node = |i| Node { up: true, run_id: format!("{i:040}"), ..Node::default() };
         let nodes = (0..greetings.len()).map(node).collect();

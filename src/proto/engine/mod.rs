@@ -30,17 +30,18 @@ use super::{
     node::{NodeId, NodeSet},
     quorum::{Quorum, Tally, Verdict},
     request::{Request, Spec},
+    restart::Restarts,
     session::{Command, Output, Session},
     slab::{Id, Slab},
     stats::Stats,
     time::Time,
     timers::Timers,
     token::{Token, TokenSource},
-    validity::Ttl,
+    validity::{Ttl, surely_over},
     waiting::Lines,
 };
 use crate::{
-    config::{Drift, RetryPolicy},
+    config::{Drift, RestartGuard, RetryPolicy},
     error::{self, AcquireError, ExtendError, LostReason, NodeError, ReleaseError, Vote},
 };
 
@@ -52,6 +53,9 @@ pub struct Settings {
     pub connect_timeout: Duration,
     pub drift: Drift,
     pub retry: RetryPolicy,
+    pub restart_guard: RestartGuard,
+    /// No lock lives longer than this, here or elsewhere, as far as is known now.
+    pub ttl_longest: Ttl,
 }
 
 #[derive(Debug)]
@@ -60,6 +64,7 @@ pub struct Engine {
     quorum: Quorum,
     nodes: u8,
     sessions: Vec<Session>,
+    restarts: Vec<Restarts>,
     requests: Slab<Request>,
     leases: Slab<Lease>,
     requests_due: Timers,
@@ -132,8 +137,11 @@ impl Engine {
 
     pub fn stats(&self) -> Stats {
         let mut stats = self.stats.clone();
-        for (node, session) in stats.nodes.iter_mut().zip(&self.sessions) {
+        let nodes = self.sessions.iter().zip(&self.restarts);
+        for (node, (session, restarts)) in stats.nodes.iter_mut().zip(nodes) {
             node.ready = session.is_ready();
+            node.identified = session.identity().run_id.is_some();
+            node.restarts = restarts.seen();
             node.last_error = session.ended_by().cloned();
         }
         stats
@@ -201,8 +209,11 @@ impl Engine {
         let nodes = u8::try_from(sessions.len()).expect("the configuration caps the nodes");
         assert_eq!(sessions.len(), settings.names.len(), "a greeting for each node");
         let stats = Stats::new(&settings.names);
+        let restarts =
+            sessions.iter().map(|_| Restarts::new(settings.restart_guard, now)).collect();
         Self {
             settings,
+            restarts,
             quorum: Quorum::of(nodes),
             nodes,
             sessions,
@@ -231,6 +242,9 @@ impl Engine {
 
     /// `now` is a time after the bytes were read.
     pub fn handle_input(&mut self, now: Time, node: NodeId, bytes: &[u8]) {
+        if self.sessions[node.index()].is_ready() {
+            self.restarts[node.index()].heard(now);
+        }
         if let Err(error) = self.input(now, node, bytes) {
             if matches!(error, NodeError::Protocol(_)) {
                 self.stats.protocol_errors += 1;
@@ -329,8 +343,24 @@ impl Engine {
             let name = &self.settings.names[twin.index()];
             return Err(NodeError::Config(format!("the same server as {name}").into()));
         }
+        self.restarts[node.index()].connected(now, self.sessions[node.index()].identity());
         self.send_parked(now, node);
         Ok(())
+    }
+
+    /// Why a node is not to be asked for a new lock: what it held before it was restarted may still be relied on.
+    pub(super) fn forgetful(&self, now: Time, node: NodeId) -> Option<NodeError> {
+        let Settings { ttl_longest, drift, .. } = self.settings;
+        let longest = surely_over(ttl_longest, drift);
+        let left = self.restarts[node.index()].stays_away(now, longest)?;
+        Some(NodeError::Restarted { stays_away: left })
+    }
+
+    /// A lock may live for so long: from now on a node that was restarted stays away for at least as long.
+    fn reckon_with(&mut self, ttl: Ttl) {
+        if ttl.millis() > self.settings.ttl_longest.millis() {
+            self.settings.ttl_longest = ttl;
+        }
     }
 
     /// Sends what was kept for a node that can take it now.
@@ -343,6 +373,11 @@ impl Engine {
     fn send_again(&mut self, now: Time, node: NodeId, parked: impl IntoIterator<Item = Command>) {
         for command in parked {
             let overdue = self.overdue(now, command.lease);
+            let forgetful = (command.verb == Verb::Acquire).then(|| self.forgetful(now, node));
+            if let Some(error) = forgetful.flatten() {
+                self.credit(now, node, command, Vote::NotSent(error));
+                continue;
+            }
             let Some(lease) = self.leases.get_mut(command.lease) else {
                 continue;
             };
@@ -366,6 +401,7 @@ impl Engine {
 impl Engine {
     /// Begins the first attempt at once. Ends in an `Acquired` or a `NotAcquired`.
     pub fn acquire(&mut self, now: Time, spec: Spec<'_>) -> Id<Request> {
+        self.reckon_with(spec.ttl);
         let (id, request) = self.requests.claim();
         request.begin(&self.settings.key_prefix, spec, now);
         self.queue(now, id);
@@ -398,6 +434,7 @@ impl Engine {
         ttl: Ttl,
         node_timeout: Duration,
     ) -> Result<(), ExtendError> {
+        self.reckon_with(ttl);
         let Some(lease) = self.leases.get_mut(id) else {
             return Err(ExtendError::Closed);
         };

@@ -6,7 +6,7 @@ use crate::{
     proto::{
         command::{Ballot, By, Verb, class, encode},
         lease::Lease,
-        node::NodeId,
+        node::{NodeId, NodeSet},
         request::Request,
         session::{Asked, Command, Delivery, Expected},
         slab::Id,
@@ -35,7 +35,15 @@ impl Engine {
         request.attempts += 1;
         self.stats.attempts += 1;
         request.lease = Some(lease_id);
-        self.broadcast(now, lease_id, Verb::Acquire, nodes);
+        let command = Command { lease: lease_id, verb: Verb::Acquire, round: lease.round };
+        let mut to = NodeSet::default();
+        for node in nodes {
+            match self.forgetful(now, node) {
+                None => to.insert(node),
+                Some(error) => self.delivered(node, command, Delivery::Refused(error)),
+            }
+        }
+        self.broadcast(now, lease_id, Verb::Acquire, to);
         self.settle(now, lease_id);
     }
 
