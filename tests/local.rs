@@ -10,7 +10,7 @@ use std::{
 
 use quorlock::{
     AcquireError, Attempt, Builder, ConfigError, ConnectError, Drift, ExtendError, InvalidRequest,
-    LocalLocker, NodeError, ReleaseError, RetryPolicy, Vote,
+    LocalLocker, NodeError, ReleaseError, RestartGuard, RetryPolicy, Vote,
     testing::{Answer, Data, Server, Servers},
 };
 use support::{
@@ -20,6 +20,11 @@ use support::{
 };
 
 /// A locker with every node connected: a quorum is enough to connect, and on a busy machine the others are late.
+/// A locker that takes restarted servers as they are.
+fn unguarded(servers: &Servers) -> LocalLocker {
+    connected_by(Builder::new().restart_guard(RestartGuard::Off), servers)
+}
+
 fn said(attempt: &Attempt) -> Vec<String> {
     attempt.votes().map(|(_, vote)| vote.to_string()).collect()
 }
@@ -294,7 +299,7 @@ fn drift_is_taken_off_the_validity() {
 #[test]
 fn one_node_of_three_in_trouble_changes_no_outcome() {
     let mut servers = Servers::start(3).unwrap();
-    let locker = connected(&servers);
+    let locker = unguarded(&servers);
     let round = |count: u32| {
         for _ in 0..count {
             let guard = locker.lock("r").try_acquire().unwrap();
@@ -351,7 +356,7 @@ fn a_majority_that_is_paused_is_named_and_nothing_stays() {
 #[test]
 fn a_majority_that_is_gone_fails_at_once_and_comes_back() {
     let mut servers = Servers::start(3).unwrap();
-    let locker = connected(&servers);
+    let locker = unguarded(&servers);
     locker.lock("r").try_acquire().unwrap().release().unwrap();
     servers[0].kill().unwrap();
     servers[1].kill().unwrap();
@@ -500,7 +505,7 @@ fn connections_that_were_closed_while_idle_cost_nothing() {
 #[test]
 fn servers_that_were_restarted_while_idle_cost_nothing() {
     let mut servers = Servers::start(3).unwrap();
-    let locker = connected(&servers);
+    let locker = unguarded(&servers);
     locker.lock("r").try_acquire().unwrap().release().unwrap();
     for i in 0..3 {
         servers[i].restart(Data::Wipe).unwrap();
