@@ -129,6 +129,8 @@ impl World {
             connect_timeout: CONNECT_TIMEOUT,
             drift,
             retry: RetryPolicy::jittered(ms(1), ms(if flags & 4 == 0 { 20 } else { 200 })),
+            restart_guard: RestartGuard::default(),
+            ttl_longest: Ttl::NONE,
         };
         let password = (flags & 8 != 0).then(|| Secret::new(b"hunter2".to_vec()));
         let greetings = (0..count).map(|_| Greeting {
@@ -136,6 +138,7 @@ impl World {
             db: u32::from(flags >> 4 & 1),
             client_name: "quorlock".into(),
             tracking: flags & 32 == 0,
+            persistence: false,
         });
         let engine = Engine::new(settings, greetings, [flags; 32], now);
         let nodes = engine.nodes().map(|id| Node::new(id, now)).collect();

@@ -96,6 +96,7 @@ impl Model {
             db: stand.db,
             client_name: "quorlock".into(),
             tracking: stand.tracking,
+            persistence: false,
         };
         let now = Time::from_nanos(1_000_000_000);
         let mut session = Session::new(greeting, Duration::from_secs(1), now);

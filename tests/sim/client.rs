@@ -122,12 +122,15 @@ fn engine(plan: &Plan, clock: Clock, rng: &mut Rng, now: At) -> Engine {
         connect_timeout: plan.connect_timeout,
         drift: plan.drift,
         retry: RetryPolicy::jittered(plan.retry.0, plan.retry.1),
+        restart_guard: RestartGuard::Off,
+        ttl_longest: Ttl::NONE,
     };
     let greeting = || Greeting {
         credentials: Credentials::default(),
         db: 0,
         client_name: "sim".into(),
         tracking: plan.tracking,
+        persistence: false,
     };
     let greetings = (0..plan.nodes).map(|_| greeting());
     Engine::new(settings, greetings, rng.bytes(), Time::from_nanos(clock.local(now)))
