@@ -14,7 +14,7 @@
 use std::{collections::HashMap, io, time::Duration};
 
 use quorlock::{
-    AcquireError, Drift, NodeError, RetryPolicy, Vote,
+    AcquireError, Drift, NodeError, RestartGuard, RetryPolicy, Vote,
     internal::{
         Credentials, Secret,
         engine::{Engine, Event, Grant, Settings},

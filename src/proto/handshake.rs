@@ -281,7 +281,10 @@ fn refusal(step: Step, text: &[u8], db: u32) -> Option<Refusal> {
         }
         (Step::Hello, _) => server("refused HELLO"),
         (Step::Select, _) => Some(config(&format!("refused SELECT {db}"))),
-        (Step::Info | Step::Introduce | Step::Load | Step::Track, _) => None,
+        // It may not be asked, which is no fault. Else it is to be asked again: who it is matters.
+        (Step::Info, b"NOPERM" | b"ERR") => None,
+        (Step::Info, _) => server("refused INFO"),
+        (Step::Introduce | Step::Load | Step::Track, _) => None,
     }
 }
 

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use quorlock::{
-    AcquireError, RetryPolicy,
+    AcquireError, RestartGuard, RetryPolicy,
     internal::{
         Credentials,
         engine::{Engine, Event, Settings},
@@ -25,7 +25,7 @@ use crate::{
     link::Link,
     oracle::Check,
     rng::Rng,
-    schedule::{NODES_MAX, Plan},
+    schedule::{Mode, NODES_MAX, Plan},
     wire::{PREFIX, token_of},
     world::{self, World, trace},
 };
@@ -122,8 +122,11 @@ fn engine(plan: &Plan, clock: Clock, rng: &mut Rng, now: At) -> Engine {
         connect_timeout: plan.connect_timeout,
         drift: plan.drift,
         retry: RetryPolicy::jittered(plan.retry.0, plan.retry.1),
-        restart_guard: RestartGuard::Off,
-        ttl_longest: Ttl::NONE,
+        restart_guard: match plan.mode {
+            Mode::Guarded => RestartGuard::Always,
+            _ => RestartGuard::Off,
+        },
+        ttl_longest: Ttl::parse(Duration::from_millis(plan.ttls_ms[2]), plan.drift).unwrap(),
     };
     let greeting = || Greeting {
         credentials: Credentials::default(),
@@ -335,7 +338,7 @@ impl World {
         let deadline = self.rng.permille(600).then(|| now.after(patience));
         let min_validity = if self.rng.permille(100) { ttl.duration() / 2 } else { Duration::ZERO };
         let key = match self.plan.mode {
-            crate::schedule::Mode::Deleted => c as u8,
+            Mode::Deleted => c as u8,
             _ => self.rng.below(u64::from(self.plan.resources)) as u8,
         };
         self.ask(c, key, ttl, deadline, min_validity, care);

@@ -123,6 +123,23 @@ fn nodes_that_forget_make_two_holders() {
     println!("seen in schedule {}", seen_within(5000, Mode::Amnesia));
 }
 
+/// The same schedules, with clients that hold restarted nodes back.
+#[test]
+fn nodes_that_forget_make_no_two_holders_where_they_are_held_back() {
+    let mut tally = Tally::default();
+    for seed in 0..SCHEDULES {
+        let mut world = World::new(Mode::Guarded, seed, false);
+        // A lock whose nodes forget it is gone before its holder knows. Another may not have it until he does.
+        world.oracle.only = Some(Check::Exclusion);
+        if let Err(violation) = world.run() {
+            panic!("{violation}, seed {seed}");
+        }
+        tally.add(&world.tally);
+    }
+    println!("{tally}");
+    assert!(tally.crashes_amnesia > SCHEDULES / 4 && tally.acquired > SCHEDULES, "{tally}");
+}
+
 #[test]
 fn clocks_that_run_apart_make_two_holders() {
     println!("seen in schedule {}", seen_within(5000, Mode::Drift));

@@ -21,6 +21,8 @@ pub struct Node {
     pub scripts: u8,
     /// Which process this is: each restart makes another one.
     pub process: u32,
+    /// When that was, if the simulation has seen it.
+    pub started: Option<At>,
     pub up: bool,
     /// Whether a restart finds no keys.
     pub forgets: bool,
@@ -63,6 +65,7 @@ impl Node {
             keys: [None; KEYS_MAX],
             scripts: 0,
             process,
+            started: None,
             up: true,
             forgets: false,
             stuck_until: 0,
@@ -283,13 +286,21 @@ impl World {
 
     fn say_who(&mut self, l: usize) {
         let n = self.links[l].node;
-        let mut info = *b"$18\r\nrun_id:n0-00000000\r\n";
+        let mut info = *b"$42\r\nuptime_in_seconds:0000\r\nrun_id:n0-00000000\r\n";
         let len = info.len();
         info[len - 12] += n as u8;
         let mut rest = self.nodes[n].process;
         for digit in info[len - 10..len - 2].iter_mut().rev() {
             *digit += (rest % 10) as u8;
             rest /= 10;
+        }
+        // By its own clock, as all that it says of time.
+        let clock = self.nodes[n].clock;
+        let local = |at| clock.local(at) / 1_000_000_000;
+        let mut uptime = self.nodes[n].started.map_or(1000, |at| local(self.now) - local(at));
+        for digit in info[len - 26..len - 22].iter_mut().rev() {
+            *digit += (uptime % 10) as u8;
+            uptime /= 10;
         }
         self.links[l].say(&info, Said::Courtesy);
     }

@@ -19,6 +19,8 @@ pub enum Mode {
     Deleted,
     /// Nodes restart without their memory, and take part again at once. Broken on purpose.
     Amnesia,
+    /// Nodes restart without their memory, and clients hold them back.
+    Guarded,
     /// Clocks run apart by more than is allowed for. Broken on purpose.
     Drift,
     /// No faults at all, and the cancel of whatever is pending at one step.
@@ -139,7 +141,8 @@ impl Plan {
             node_timeout: share(rng.pick(&[20, 8, 4, 2])).max(trips(8)),
             connect_timeout: share(rng.pick(&[8, 3, 1])).max(trips(12)),
             retry: (share(40), share(rng.pick(&[16, 8, 4]))),
-            fault_gap: ttl / rng.pick(&[12, 6, 3, 1]),
+            // Where restarted nodes stay away, fewer faults leave anybody to ask.
+            fault_gap: ttl / rng.pick(&[12, 6, 3, 1]) * if mode == Mode::Guarded { 2 } else { 1 },
             cuts_writes: faults.contains(&Fault::Cut),
             faults,
             op_gap: ttl / rng.pick(&[40, 20, 10, 5]),
@@ -164,7 +167,7 @@ fn faults(mode: Mode, rng: &mut Rng) -> Vec<Fault> {
         return Vec::new();
     }
     let possible = Fault::ALL.into_iter().filter(|fault| match fault {
-        Fault::CrashAmnesia => mode == Mode::Amnesia,
+        Fault::CrashAmnesia => matches!(mode, Mode::Amnesia | Mode::Guarded),
         Fault::Delete => mode == Mode::Deleted,
         _ => true,
     });
@@ -175,7 +178,7 @@ fn faults(mode: Mode, rng: &mut Rng) -> Vec<Fault> {
         faults.swap_remove(rng.below(faults.len() as u64) as usize);
     }
     match mode {
-        Mode::Amnesia => faults.push(Fault::CrashAmnesia),
+        Mode::Amnesia | Mode::Guarded => faults.push(Fault::CrashAmnesia),
         Mode::Deleted => faults.push(Fault::Delete),
         _ => {}
     }

@@ -242,6 +242,7 @@ impl World {
         trace!(self, "n{n} is back");
         self.processes += 1;
         self.nodes[n].process = self.processes;
+        self.nodes[n].started = Some(self.now);
         self.nodes[n].restart();
         self.expire(n);
         if !std::mem::take(&mut self.nodes[n].forgets) {
