@@ -163,6 +163,37 @@ fn refused_credentials_end_the_wait() {
 }
 
 #[test]
+fn young_nodes_have_no_vote_where_restarts_are_guarded_against() {
+    let servers = servers(3);
+    let args = ["--restart-guard", "always", "-t", "3s", "--no-wait", "r", "--", "true"];
+    let first = output(&mut run(&servers, &args));
+    assert_code(&first, 69);
+    assert!(stderr(&first).contains("restarted, asked for no new lock"), "{first:?}");
+    // Old enough once the longest ttl is over.
+    let args = ["--restart-guard", "always", "-t", "3s", "--wait", "10", "r", "--", "true"];
+    assert_code(&output(&mut run(&servers, &args)), 0);
+    let args = ["--ttl-max", "1s", "-t", "3s", "r", "--", "true"];
+    let refused = output(&mut run(&servers, &args));
+    assert_code(&refused, 64);
+    assert!(stderr(&refused).contains("ttl_max: 1s is less than the ttl, 3s"), "{refused:?}");
+}
+
+#[test]
+fn nodes_that_may_not_be_asked_who_they_are_are_named_once() {
+    let servers = servers(3);
+    servers[1].command(&["ACL", "SETUSER", "default", "-info"]).unwrap();
+    let said = output(&mut run(&servers, &["r", "--", "true"]));
+    assert_code(&said, 0);
+    let name = servers[1].tcp_url().replace("redis://", "");
+    assert_eq!(
+        stderr(&said),
+        format!(
+            "quorlock: {name} does not say when it was started (INFO is refused): a restart of it goes unnoticed\n"
+        )
+    );
+}
+
+#[test]
 fn a_minority_that_fails_changes_nothing() {
     let mut servers = servers(3);
     servers[0].kill().unwrap();

@@ -96,6 +96,25 @@ fn passwords_are_not_repeated() {
     assert!(!format!("{output:?}").contains("correct-horse"), "{output:?}");
 }
 
+/// Commas separate the URLs of the variable. One in a password makes pieces of it, none of which is shown.
+#[test]
+fn a_comma_in_a_password_shows_no_part_of_it() {
+    for url in ["redis://:hun,ter2@127.0.0.1:1", "redis://:hun,te:r2@127.0.0.1:1"] {
+        let mut command = quorlock(&["run", "-v", "r", "--", "true"]);
+        let output = output(command.env("QUORLOCK_NODES", url));
+        assert_code(&output, 64);
+        assert_eq!(
+            stderr(&output),
+            "quorlock: QUORLOCK_NODES: what stands in place 2 is no URL; write a comma in a password as %2C\n"
+        );
+    }
+    let servers = servers(1);
+    servers[0].command(&["CONFIG", "SET", "requirepass", "hun,ter2"]).unwrap();
+    let url = servers[0].tcp_url().replace("redis://", "redis://:hun%2Cter2@");
+    let output = output(quorlock(&["run", "r", "--", "true"]).env("QUORLOCK_NODES", url));
+    assert_code(&output, 0);
+}
+
 #[test]
 fn an_even_number_of_nodes_is_warned_of() {
     let servers = servers(2);

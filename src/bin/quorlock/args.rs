@@ -12,7 +12,7 @@ use clap::{
     builder::{OsStringValueParser, TypedValueParser},
     error::ErrorKind,
 };
-use quorlock::Builder;
+use quorlock::{Builder, RestartGuard};
 
 use crate::{duration, exit, exit::Failure};
 
@@ -71,6 +71,16 @@ pub(crate) struct Run {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) node_timeout: Option<Duration>,
 
+    /// What to do about nodes that were restarted and may have forgotten who holds what. As this command does not live
+    /// long enough to see much of them, `always` is what protects: a node that is up for less than --ttl-max has no
+    /// vote.
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t = Guard::AfterChange)]
+    restart_guard: Guard,
+
+    /// The longest ttl that anybody uses with these nodes: how long a restarted node has no vote. Default: the ttl.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    ttl_max: Option<Duration>,
+
     /// Say how long it took to get the lock and what each node voted.
     #[arg(short, long)]
     pub(crate) verbose: bool,
@@ -118,7 +128,7 @@ pub(crate) struct Demo {
 pub(crate) struct Nodes {
     /// A node: redis://[user:password@]host[:port][/db] or unix:/path. Give each of them, an odd number in all.
     /// Default: the environment variable QUORLOCK_NODES, URLs with commas or spaces between them (which keeps
-    /// passwords out of the process list).
+    /// passwords out of the process list; a comma in a password is %2C there).
     #[arg(short = 'N', long = "node", value_name = "URL")]
     urls: Vec<String>,
 
@@ -133,6 +143,18 @@ pub(crate) enum OnLost {
     Kill,
     /// Let it run on.
     Ignore,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Guard {
+    /// Let every node vote.
+    Off,
+    /// Hold a node back once it was seen to be restarted.
+    AfterChange,
+    /// Hold back every node that is young.
+    Always,
+    /// As always, but trust nodes with an append-only file.
+    TrustPersisted,
 }
 
 /// What the arguments come to.
@@ -176,11 +198,23 @@ impl Run {
     }
 
     pub(crate) fn builder(&self) -> Result<Builder, Failure> {
-        let builder = self.nodes.builder()?.ttl(self.ttl);
-        Ok(match self.node_timeout {
-            Some(timeout) => builder.node_timeout(timeout),
-            None => builder,
-        })
+        let mut builder = self.nodes.builder()?.ttl(self.ttl).restart_guard(self.guard());
+        if let Some(timeout) = self.node_timeout {
+            builder = builder.node_timeout(timeout);
+        }
+        if let Some(ttl) = self.ttl_max {
+            builder = builder.ttl_max(ttl);
+        }
+        Ok(builder)
+    }
+
+    pub(crate) fn guard(&self) -> RestartGuard {
+        match self.restart_guard {
+            Guard::Off => RestartGuard::Off,
+            Guard::AfterChange => RestartGuard::AfterChange,
+            Guard::Always => RestartGuard::Always,
+            Guard::TrustPersisted => RestartGuard::TrustPersisted,
+        }
     }
 }
 
@@ -195,6 +229,14 @@ impl Nodes {
         let urls: Vec<_> = listed.filter(|url| !url.is_empty()).map(String::from).collect();
         if urls.is_empty() {
             let message = format!("no node is given: use --node URL, or set {NODES_VARIABLE}");
+            return Err(Failure::usage(message));
+        }
+        // Not shown: it may be a part of a password.
+        if let Some(place) = urls.iter().position(|url| !is_url(url)) {
+            let message = format!(
+                "{NODES_VARIABLE}: what stands in place {} is no URL; write a comma in a password as %2C",
+                place + 1,
+            );
             return Err(Failure::usage(message));
         }
         Ok(urls)
@@ -232,6 +274,10 @@ const RUN_USAGE: &str = "quorlock run [OPTIONS] <RESOURCE> -- <COMMAND> [ARG]...
        quorlock run [OPTIONS] <RESOURCE> -c <STRING>";
 
 const NODES_VARIABLE: &str = "QUORLOCK_NODES";
+
+fn is_url(text: &str) -> bool {
+    text.contains("://") || text.starts_with("unix:")
+}
 
 #[cfg(test)]
 mod tests {

@@ -15,7 +15,7 @@ use std::{
 };
 
 use quorlock::{
-    AcquireError, Attempt, LocalGuard, LocalLocker, Vote,
+    AcquireError, Attempt, LocalGuard, LocalLocker, NodeError, Vote,
     testing::{Answer, Data, Servers},
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -72,7 +72,7 @@ impl Story {
     fn all_is_well(&self) -> Step<Duration> {
         self.title("All nodes answer")?;
         // A node that connects last has its say in the next round.
-        self.settle()?;
+        drop(self.settle(|attempt| attempt.failed() == 0)?);
         let guard = self.acquire()?;
         self.took("acquired", guard.attempt())?;
         self.votes(guard.attempt())?;
@@ -176,7 +176,14 @@ impl Story {
             self.servers[node].resume().map_err(unexpected)?;
         }
         self.servers[0].restart(Data::Wipe).map_err(unexpected)?;
-        self.settle()?;
+        let guard = self.settle(|attempt| attempt.failed() == 1 && is_held_back(attempt))?;
+        self.line("one has forgotten what it held, and has no vote until every old lock is over")?;
+        self.votes(guard.attempt())?;
+        guard.release().map_err(unexpected)?;
+        self.line("a client that starts now has seen no restart, and takes the nodes as they are")?;
+        self.locker.flush(PATIENCE);
+        self.locker = LocalLocker::connect(self.servers.tcp_urls()).map_err(unexpected)?;
+        drop(self.settle(|attempt| attempt.failed() == 0)?);
         let guard = self.acquire()?;
         self.took("acquired", guard.attempt())?;
         self.votes(guard.attempt())?;
@@ -199,16 +206,15 @@ impl Story {
         self.locker.lock(RESOURCE).ttl(TTL).try_acquire().map_err(unexpected)
     }
 
-    /// Takes rounds until every node takes part: those that were away connect again meanwhile.
-    fn settle(&self) -> Step {
+    /// Takes rounds until one goes as it is to: nodes that were away connect again meanwhile.
+    fn settle(&self, goes: fn(&Attempt) -> bool) -> Step<LocalGuard> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let guard = self.acquire()?;
-            let settled = guard.attempt().failed() == 0;
-            guard.release().map_err(unexpected)?;
-            if settled && self.locker.flush(Duration::from_millis(100)) == 0 {
-                return Ok(());
+            if goes(guard.attempt()) && self.locker.flush(Duration::from_millis(100)) == 0 {
+                return Ok(guard);
             }
+            guard.release().map_err(unexpected)?;
             if Instant::now() > deadline {
                 return Err(unexpected("a node does not come back"));
             }
@@ -281,6 +287,11 @@ impl Story {
         }
         Ok(())
     }
+}
+
+fn is_held_back(attempt: &Attempt) -> bool {
+    let restarted = |vote: &Vote| matches!(vote, Vote::NotSent(NodeError::Restarted { .. }));
+    attempt.votes().any(|(_, vote)| restarted(vote))
 }
 
 fn print(text: fmt::Arguments<'_>) -> Step {

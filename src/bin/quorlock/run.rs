@@ -10,7 +10,7 @@ use std::{
 
 use quorlock::{
     AcquireError, Attempt, Builder, ConnectError, KeepAlive, LockGuard, Locker, LostSignal,
-    ReleaseError,
+    ReleaseError, RestartGuard,
 };
 
 use crate::{
@@ -32,6 +32,9 @@ pub(crate) fn main(options: &Run) -> Result<u8, Failure> {
     let started = Instant::now();
     let mut patience = Patience::new(options.wait(), sender.clone(), &events);
     let locker = connect(&builder, &mut patience)?;
+    if options.guard() != RestartGuard::Off {
+        warn_of_unknown(&locker);
+    }
     let result = acquire(&locker, options, &patience).and_then(|guard| {
         if options.verbose {
             say(format_args!("locked in {:.1?}", started.elapsed()));
@@ -45,6 +48,17 @@ pub(crate) fn main(options: &Run) -> Result<u8, Failure> {
         _ => {}
     }
     result
+}
+
+/// Nodes that may not be asked who they are.
+fn warn_of_unknown(locker: &Locker) {
+    let nodes = locker.stats().unwrap_or_default().nodes;
+    for node in nodes.iter().filter(|node| node.ready && !node.identified) {
+        say(format_args!(
+            "{} does not say when it was started (INFO is refused): a restart of it goes unnoticed",
+            node.name
+        ));
+    }
 }
 
 /// Runs the command under the lock, and releases the lock.
