@@ -256,7 +256,7 @@ impl World {
         let index = bytes.index(self.locks.len());
         let ttl = Ttl::parse(ms(10 + 5 * u64::from(bytes.byte())), self.drift).expect("in range");
         let id = self.locks[index].id;
-        let result = self.engine.extend(self.now, id, ttl, ms(20));
+        let result = self.engine.extend(self.now, id, ttl, EXTENSION_TIMEOUT);
         if result.is_ok() {
             assert!(!self.locks[index].released, "a lock that was released is extended");
             self.locks[index].extending += 1;
@@ -572,7 +572,9 @@ impl World {
                 self.connection_goes_on(node, 1);
             }
         }
-        self.live(ms(400));
+        // Extensions come one after the other, each with its own time.
+        let waiting = self.locks.iter().map(|lock| lock.extending).max().unwrap_or_default();
+        self.live(ms(400) + EXTENSION_TIMEOUT * u32::try_from(waiting).expect("few"));
         assert!(self.requests.iter().all(|asked| asked.over), "a request without an end");
         for lock in self.locks.iter().filter(|lock| !lock.released) {
             assert_eq!(lock.extending, 0, "an extension without an end");
@@ -680,6 +682,7 @@ fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
+const EXTENSION_TIMEOUT: Duration = Duration::from_millis(20);
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(300);
 
 const RESOURCES: &[&[u8]] = &[b"a", b"b", b"\r\n\0\xff"];
