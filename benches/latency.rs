@@ -20,6 +20,7 @@ mod samples;
 
 use std::{
     error::Error,
+    fmt,
     time::{Duration, Instant},
 };
 
@@ -44,7 +45,7 @@ fn main() -> Result<()> {
     ));
     for transport in [Transport::Tcp, Transport::Unix] {
         for nodes in [1, 3, 5] {
-            let (name, servers) = (format!("N = {nodes}, {transport:?}"), Servers::start(nodes)?);
+            let (name, servers) = (format!("N = {nodes}, {transport}"), Servers::start(nodes)?);
             let runs = measure(front_ends(&transport.urls(&servers))?, rounds)?;
             tabulate(&mut section, &name, &runs);
             if (nodes, transport) == (5, Transport::Tcp) {
@@ -57,16 +58,25 @@ fn main() -> Result<()> {
          spinning, which is `Builder::spin`. It pays where cores are idle, and costs where servers need them.",
     );
     for (transport, nodes) in [(Transport::Tcp, 5), (Transport::Unix, 1)] {
-        let (name, servers) = (format!("N = {nodes}, {transport:?}"), Servers::start(nodes)?);
+        let (name, servers) = (format!("N = {nodes}, {transport}"), Servers::start(nodes)?);
         tabulate(&mut section, &name, &measure(tried(&transport.urls(&servers))?, rounds)?);
     }
     section.finish()
 }
 
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Eq, PartialEq)]
 enum Transport {
     Tcp,
     Unix,
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcp => "TCP",
+            Self::Unix => "Unix",
+        })
+    }
 }
 
 impl Transport {
@@ -163,7 +173,7 @@ fn plot(section: &mut Section, name: &str, runs: &[Run]) -> Result<()> {
     let lines: Vec<_> = runs
         .iter()
         .map(|run| {
-            let slowest = run.acquire.at(99.5);
+            let slowest = run.acquire.at(99.0);
             let curve = run.acquire.curve();
             let shown = curve.into_iter().filter(|point| point.0 <= micros(slowest));
             (run.name.to_string(), shown.collect())

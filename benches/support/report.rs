@@ -93,8 +93,20 @@ impl Plot<'_> {
             .margin(12)
             .x_label_area_size(40)
             .y_label_area_size(70)
-            .build_cartesian_2d((left..right).log_scale(), 0.0..top * 1.05)?;
-        chart.configure_mesh().x_desc(self.x).y_desc(self.y).light_line_style(WHITE).draw()?;
+            // The names of the lines stand to the right of them.
+            .build_cartesian_2d(
+                (left..right * (right / left).powf(0.6)).log_scale(),
+                0.0..top * 1.05,
+            )?;
+        chart
+            .configure_mesh()
+            .x_desc(self.x)
+            .y_desc(self.y)
+            .x_labels(6)
+            .x_label_formatter(&|x| format!("{x:.0}"))
+            .y_label_formatter(&|y| format!("{y:.0}"))
+            .light_line_style(WHITE)
+            .draw()?;
         for (i, (name, line)) in self.lines.iter().enumerate() {
             let color = Palette99::pick(i).to_rgba();
             let style = color.stroke_width(2);
@@ -103,7 +115,11 @@ impl Plot<'_> {
                 .label(name)
                 .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
         }
-        chart.configure_series_labels().background_style(WHITE.mix(0.8)).draw()?;
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::MiddleRight)
+            .background_style(WHITE.mix(0.8))
+            .draw()?;
         area.present()?;
         Ok(())
     }
