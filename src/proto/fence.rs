@@ -64,17 +64,15 @@ impl Fence {
             return None;
         }
         let highest = self.highest(granted)?;
-        let mut agreeing = NodeSet::default();
-        for node in granted.filter(|node| self.count(*node) == highest) {
-            agreeing.insert(node);
-        }
+        let agreeing: NodeSet = granted.filter(|node| self.count(*node) == highest).collect();
         quorum.is_met_by(agreeing).then_some((FencingToken::new(highest), agreeing))
     }
 
-    /// Begins a second round: proposes the highest count to those that have `granted` the lock by now.
+    /// Begins a second round, or another one after that was lost: proposes the highest count to those that have
+    /// `granted` the lock by now. Never less than before: counters were raised to that.
     pub fn propose(&mut self, granted: NodeSet) {
         self.members = granted;
-        self.proposed = self.highest(granted).unwrap_or(0);
+        self.proposed = self.highest(granted).unwrap_or(0).max(self.proposed);
     }
 
     /// What the second round proposes.
@@ -155,5 +153,14 @@ mod tests {
         assert!(!fence.is_confirmed_by(nodes[2], 7), "granted too late");
         assert_eq!(fence.confirmed(granted, Quorum::of(3)), Some(FencingToken::new(7)));
         assert_eq!(fence.confirmed(NodeSet::default(), Quorum::of(3)), None);
+    }
+
+    #[test]
+    fn another_round_proposes_no_less_than_the_one_before() {
+        let (mut fence, nodes, granted) = fence(Fencing::Confirmed, [4, 7, 0]);
+        fence.propose(granted);
+        fence.counted(nodes[2], 3);
+        fence.propose([nodes[0], nodes[2]].into_iter().collect());
+        assert_eq!(fence.proposed(), 7, "node 0 counts to that already");
     }
 }
