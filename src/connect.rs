@@ -46,6 +46,7 @@ fn driver(
         drift: config.drift,
         retry: config.retry,
         restart_guard: config.restart_guard,
+        repair: config.repair,
         ttl_longest: config.ttl_max.unwrap_or(Ttl::NONE),
     };
     let greetings = config.nodes.iter().map(|node| Greeting {

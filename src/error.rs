@@ -84,6 +84,8 @@ pub enum InvalidRequest {
     KeepAlive(Duration),
     /// More validity was asked for than the ttl leaves.
     MinValidity(Duration),
+    /// The resource ended in `:fencing-counter`, which is where locks keep their fencing counters.
+    ResourceReserved,
     /// The resource was longer than 4 KiB; gives its length in bytes.
     ResourceTooLong(usize),
     /// The ttl was not within 10 ms and 24 h, or not longer than the drift allowance.
@@ -182,6 +184,9 @@ pub enum NodeError {
     Timeout,
     /// More was waiting to be sent to this node than it is allowed to.
     Backlog,
+    /// The node holds the lock, but came to it late (after the fencing token was taken, or by repair): it counts once
+    /// an extension by the others has shown that the lock was held all along.
+    Joining,
     /// The server was restarted and may have forgotten what it granted: it is asked for no new lock while an old one
     /// may still be held. See [`RestartGuard`](crate::RestartGuard).
     Restarted {
@@ -464,6 +469,9 @@ impl fmt::Display for InvalidRequest {
             Self::MinValidity(min) => {
                 write!(f, "a validity of {min:?} is more than the ttl leaves beside the drift")
             }
+            Self::ResourceReserved => {
+                f.write_str("the resource ends in \":fencing-counter\", as the keys of counters do")
+            }
             Self::ResourceTooLong(len) => {
                 write!(f, "the resource is {len} bytes long (at most {RESOURCE_LEN_MAX})")
             }
@@ -544,6 +552,7 @@ impl fmt::Display for NodeError {
         match self {
             Self::Auth(text) | Self::Config(text) | Self::Server(text) => f.write_str(text),
             Self::Backlog => f.write_str("too much is waiting to be sent"),
+            Self::Joining => f.write_str("came to hold the lock too late to count yet"),
             Self::Restarted { stays_away } => {
                 write!(f, "restarted, asked for no new lock for another {stays_away:.1?}")
             }

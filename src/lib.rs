@@ -63,6 +63,7 @@ mod config;
 mod connect;
 mod driver;
 mod error;
+mod fencing;
 mod future;
 mod guard;
 mod local;
@@ -88,6 +89,7 @@ pub use error::{
     AcquireError, Attempt, CloseError, ConfigError, ConnectError, ExtendError, InvalidRequest,
     LostReason, NodeError, ProtocolError, ReleaseError, Vote,
 };
+pub use fencing::{Fencing, FencingToken};
 pub use future::{Acquire, Extend, Release};
 pub use guard::{KeepAlive, LocalGuard, LockGuard, Lost, LostSignal};
 pub use local::LocalLocker;

@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 use crate::{
     config::{self, Config},
     error::{InvalidRequest, RESOURCE_LEN_MAX},
+    fencing::Fencing,
     guard::KeepAlive,
     proto::{
+        lease::COUNTER_SUFFIX,
         request::{Care, Spec},
         time::Time,
         validity::Ttl,
@@ -26,6 +28,7 @@ pub struct LockRequest<'a, L> {
     wait: Option<Wait>,
     min_validity: Duration,
     keep_alive: Option<KeepAlive>,
+    fencing: Fencing,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +46,7 @@ impl<'a, L> LockRequest<'a, L> {
             wait: None,
             min_validity: Duration::ZERO,
             keep_alive: None,
+            fencing: Fencing::Off,
         }
     }
 
@@ -77,6 +81,14 @@ impl<'a, L> LockRequest<'a, L> {
         self
     }
 
+    /// Whether the lock comes with a [fencing token](crate::FencingToken), for a store that refuses what is stale.
+    ///
+    /// All who lock this resource must ask for one, or tokens mean nothing: a lock without one is not counted.
+    pub fn fencing(mut self, fencing: Fencing) -> Self {
+        self.fencing = fencing;
+        self
+    }
+
     pub(crate) fn keep(mut self, keep_alive: KeepAlive) -> Self {
         self.keep_alive = Some(keep_alive);
         self
@@ -104,6 +116,9 @@ impl<'a, L> LockRequest<'a, L> {
         if self.resource.len() > RESOURCE_LEN_MAX {
             return Err(InvalidRequest::ResourceTooLong(self.resource.len()));
         }
+        if self.resource.ends_with(COUNTER_SUFFIX) {
+            return Err(InvalidRequest::ResourceReserved);
+        }
         let ttl = config.parse_ttl(self.ttl.unwrap_or(config.ttl))?;
         let validity = ttl.validity(config.drift);
         if self.min_validity > validity {
@@ -118,6 +133,7 @@ impl<'a, L> LockRequest<'a, L> {
             min_validity: self.min_validity,
             node_timeout: node_timeout(config, ttl),
             care: upkeep.map_or(Care::Holder, |upkeep| Care::Engine { upkeep: Some(upkeep) }),
+            fencing: self.fencing,
         })
     }
 }

@@ -14,7 +14,7 @@
 use std::{collections::HashMap, io, time::Duration};
 
 use quorlock::{
-    AcquireError, Drift, NodeError, RestartGuard, RetryPolicy, Vote,
+    AcquireError, Drift, Fencing, NodeError, RestartGuard, RetryPolicy, Vote,
     internal::{
         Credentials, Secret,
         engine::{Engine, Event, Grant, Settings},
@@ -131,6 +131,7 @@ impl World {
             retry: RetryPolicy::jittered(ms(1), ms(if flags & 4 == 0 { 20 } else { 200 })),
             restart_guard: RestartGuard::default(),
             ttl_longest: Ttl::NONE,
+            repair: false,
         };
         let password = (flags & 8 != 0).then(|| Secret::new(b"hunter2".to_vec()));
         let greetings = (0..count).map(|_| Greeting {
@@ -229,6 +230,7 @@ impl World {
             min_validity: if flags & 32 == 0 { Duration::ZERO } else { validity / 2 },
             node_timeout: ms(5 + short % 46),
             care: if watched { Care::Engine { upkeep } } else { Care::Holder },
+            fencing: Fencing::Off,
         };
         let (deadline, min_validity) = (spec.deadline, spec.min_validity);
         let id = self.engine.acquire(self.now, spec);
@@ -516,7 +518,7 @@ impl World {
         let asked = self.requests.iter_mut().find(|asked| asked.id == request);
         let asked = asked.expect("a request");
         assert!(!std::mem::replace(&mut asked.over, true), "a request ends twice");
-        let Grant { lease, token, valid_until, attempt } = grant;
+        let Grant { lease, token, valid_until, attempt, .. } = grant;
         let mut keys = [&b""[..], b"lock:"]
             .into_iter()
             .map(|prefix| Key { key: [prefix, &asked.key].concat(), token: token.as_str().into() });

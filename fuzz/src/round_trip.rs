@@ -6,7 +6,7 @@ use std::time::Duration;
 use quorlock::{
     Drift,
     internal::{
-        command::{self, By, Verb},
+        command::{self, By, Subject, Verb},
         resp::{
             decode::{Decoder, Kind, Limits, Reply},
             encode,
@@ -47,7 +47,8 @@ fn lock_command(mut bytes: Bytes<'_>) {
     let ttl = ttl.expect("within its bounds");
     let key = bytes.0;
     let mut wire = Vec::new();
-    command::encode(&mut wire, verb, by, key, &token, ttl);
+    let subject = Subject { key, counter: b"", token: &token, ttl, count: 0 };
+    command::encode(&mut wire, verb, by, subject);
 
     let decimal = millis.to_string();
     let (token, millis) = (token.as_str().as_bytes(), decimal.as_bytes());
@@ -56,6 +57,7 @@ fn lock_command(mut bytes: Bytes<'_>) {
         By::Source => (&b"EVAL"[..], script.source().as_bytes()),
     };
     match verb {
+        Verb::AcquireFenced | Verb::Confirm | Verb::Repair => unreachable!("not picked"),
         Verb::Acquire => assert_words(&wire, seed, &[b"SET", key, token, b"NX", b"PX", millis]),
         Verb::Extend => {
             let (eval, script) = body(Script::Extend);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use quorlock::internal::{
     Credentials, Secret,
-    command::{By, Verb, encode},
+    command::{By, Subject, Verb, encode},
     handshake::Greeting,
     lease::Lease,
     request::Request,
@@ -153,7 +153,8 @@ impl Model {
         };
         let by = if choice & 8 == 0 { By::Digest } else { By::Source };
         let mut bytes = Vec::new();
-        encode(&mut bytes, verb, by, b"key", &Token::NONE, Ttl::NONE);
+        let (token, ttl) = (&Token::NONE, Ttl::NONE);
+        encode(&mut bytes, verb, by, Subject { key: b"key", counter: b"", token, ttl, count: 0 });
         let command = Command { lease, verb, round: choice.into() };
         self.session.send(&bytes, command, by == By::Source, overdue).expect("there is room");
         self.asked += 1;

@@ -57,6 +57,7 @@ pub struct Builder {
     spin: Duration,
     tracking: bool,
     restart_guard: RestartGuard,
+    repair: bool,
     ttl_max: Option<Duration>,
 }
 
@@ -77,6 +78,7 @@ impl Builder {
             spin: Duration::ZERO,
             tracking: true,
             restart_guard: RestartGuard::default(),
+            repair: false,
             ttl_max: None,
         }
     }
@@ -220,6 +222,16 @@ impl Builder {
         self
     }
 
+    /// Whether extending a lock also puts it back on nodes that lost it, as they were restarted, or never had it, as
+    /// they were away. By default it does not, and a lock that is held through a few restarts is lost.
+    ///
+    /// Each extension then asks the nodes that do not hold the lock to take it (never where somebody else's key is). What
+    /// was put back counts for nothing until a later extension by the others has shown that the lock was held all along.
+    pub fn repair(mut self, repair: bool) -> Self {
+        self.repair = repair;
+        self
+    }
+
     /// Checks everything that can be checked without a connection.
     pub(crate) fn parse(self) -> Result<Config, ConfigError> {
         Ok(Config {
@@ -239,6 +251,7 @@ impl Builder {
             spin: SPIN.parse("spin", self.spin)?,
             tracking: self.tracking,
             restart_guard: self.restart_guard,
+            repair: self.repair,
             ttl_max: parse_ttl_max(self.ttl_max, self.ttl, self.drift)?,
         })
     }
@@ -370,6 +383,7 @@ pub(crate) struct Config {
     pub(crate) spin: Duration,
     pub(crate) tracking: bool,
     pub(crate) restart_guard: RestartGuard,
+    pub(crate) repair: bool,
     /// Invariant: not less than `ttl`.
     pub(crate) ttl_max: Option<Ttl>,
 }

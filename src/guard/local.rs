@@ -5,6 +5,7 @@ use std::{cell::Cell, fmt, rc::Rc, time::Duration};
 use crate::{
     driver::clock,
     error::{Attempt, ExtendError, ReleaseError},
+    fencing::FencingToken,
     local::Shared,
     proto::{
         engine::{Event, Grant},
@@ -34,14 +35,16 @@ pub struct LocalGuard {
     lease: Id<Lease>,
     token: Token,
     valid_until: Cell<Time>,
+    fencing_token: Option<FencingToken>,
     attempt: Attempt,
     released: bool,
 }
 
 impl LocalGuard {
     pub(crate) fn new(shared: Rc<Shared>, grant: Grant) -> Self {
-        let Grant { lease, token, valid_until, attempt } = grant;
-        Self { shared, lease, token, valid_until: Cell::new(valid_until), attempt, released: false }
+        let Grant { lease, token, valid_until, fencing_token, attempt } = grant;
+        let valid_until = Cell::new(valid_until);
+        Self { shared, lease, token, valid_until, fencing_token, attempt, released: false }
     }
 
     /// How long the lock may still be relied on: `ttl - elapsed - drift`, and zero once that is over.
@@ -133,6 +136,12 @@ impl LocalGuard {
         &self.token
     }
 
+    /// The number by which a store can tell this holder from earlier ones, if the request
+    /// [asked](crate::LockRequest::fencing) for one. It stays the same when the lock is extended.
+    pub fn fencing_token(&self) -> Option<FencingToken> {
+        self.fencing_token
+    }
+
     /// Who voted what in the attempt that took the lock, and how long it took.
     ///
     /// A node that had not answered when a quorum was there is [`Pending`](crate::Vote::Pending) in it.
@@ -159,6 +168,7 @@ impl fmt::Debug for LocalGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LocalGuard")
             .field("token", &self.token)
+            .field("fencing_token", &self.fencing_token)
             .field("validity", &self.validity())
             .field("attempt", &self.attempt)
             .finish()

@@ -5,6 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use super::{Held, LostSignal};
 use crate::{
     error::{Attempt, ExtendError, LostReason, ReleaseError},
+    fencing::FencingToken,
     future::{Extend, Release},
     locker::{Handle, Message},
     proto::{engine::Grant, lease::Lease, slab::Id, token::Token},
@@ -29,6 +30,7 @@ pub struct LockGuard {
     handle: Arc<Handle>,
     lease: Id<Lease>,
     token: Token,
+    fencing_token: Option<FencingToken>,
     attempt: Attempt,
     held: Arc<Held>,
     released: bool,
@@ -36,8 +38,8 @@ pub struct LockGuard {
 
 impl LockGuard {
     pub(crate) fn new(handle: Arc<Handle>, grant: Grant, held: Arc<Held>) -> Self {
-        let Grant { lease, token, attempt, .. } = grant;
-        Self { handle, lease, token, attempt, held, released: false }
+        let Grant { lease, token, fencing_token, attempt, .. } = grant;
+        Self { handle, lease, token, fencing_token, attempt, held, released: false }
     }
 
     /// How long the lock may still be relied on: `ttl - elapsed - drift`, and zero once that is over or the
@@ -120,6 +122,12 @@ impl LockGuard {
         &self.token
     }
 
+    /// The number by which a store can tell this holder from earlier ones, if the request
+    /// [asked](crate::LockRequest::fencing) for one. It stays the same when the lock is extended.
+    pub fn fencing_token(&self) -> Option<FencingToken> {
+        self.fencing_token
+    }
+
     /// Who voted what in the attempt that took the lock, and how long it took.
     ///
     /// A node that had not answered when a quorum was there is [`Pending`](crate::Vote::Pending) in it.
@@ -142,6 +150,7 @@ impl fmt::Debug for LockGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockGuard")
             .field("token", &self.token)
+            .field("fencing_token", &self.fencing_token)
             .field("validity", &self.validity())
             .field("attempt", &self.attempt)
             .finish()

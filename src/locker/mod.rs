@@ -18,6 +18,7 @@ use crate::{
     connect,
     driver::clock,
     error::{AcquireError, CloseError, ConnectError, ExtendError, ReleaseError},
+    fencing::Fencing,
     future::Acquire,
     guard::{KeepAlive, LockGuard},
     proto::{
@@ -133,6 +134,7 @@ pub(crate) struct Wish {
     pub(crate) min_validity: Duration,
     pub(crate) node_timeout: Duration,
     pub(crate) care: Care,
+    pub(crate) fencing: Fencing,
 }
 
 /// A locker that was told to close and is not waited for yet.
@@ -295,6 +297,7 @@ impl Locker {
             min_validity: spec.min_validity,
             node_timeout: spec.node_timeout,
             care: Care::Engine { upkeep },
+            fencing: spec.fencing,
         };
         let acquisition =
             Arc::new(Acquisition { completion: Completion::new(), request: OnceLock::new() });

@@ -166,6 +166,7 @@ impl Service {
             min_validity: wish.min_validity,
             node_timeout: wish.node_timeout,
             care: wish.care,
+            fencing: wish.fencing,
         };
         let id = self.driver.engine().acquire(now, spec);
         let _ = acquisition.request.set(id);

@@ -54,6 +54,21 @@ impl Attempt {
         *slot = vote;
     }
 
+    /// A node that had granted it does not count any more, but votes as given.
+    pub fn revoke(&mut self, node: NodeId, vote: Vote) {
+        let slot = self.votes.get_mut(node.index());
+        if let Some(slot) = slot.filter(|slot| matches!(slot, Vote::Granted)) {
+            *slot = Vote::Pending;
+            self.tally.granted -= 1;
+            self.cast(node, vote);
+        }
+    }
+
+    /// Who has granted it.
+    pub fn granted(&self, nodes: impl Iterator<Item = NodeId>) -> NodeSet {
+        nodes.filter(|node| matches!(self.vote(*node), Vote::Granted)).collect()
+    }
+
     pub fn is_pending(&self, node: NodeId) -> bool {
         matches!(self.votes.get(node.index()), Some(Vote::Pending))
     }

@@ -1,8 +1,9 @@
-//! The three commands of a lock: their bytes, and what their replies mean.
+//! The commands of a lock: their bytes, and what their replies mean.
 
 use std::sync::Arc;
 
 use super::{
+    fence::COUNT_MAX,
     resp::{
         decode::{Kind, Reply},
         encode::{Decimal, command},
@@ -17,10 +18,35 @@ use crate::error::{NodeError, ProtocolError};
 pub enum Verb {
     /// `SET key token NX PX ttl`.
     Acquire,
+    /// The script that does the same and counts it.
+    AcquireFenced,
+    /// The second round of a fenced lock.
+    Confirm,
     /// The extend script.
     Extend,
     /// The release script.
     Release,
+    /// The script that puts a lock back on a node that lost it.
+    Repair,
+}
+
+impl Verb {
+    /// Whether it takes the lock.
+    pub fn is_claim(self) -> bool {
+        matches!(self, Self::Acquire | Self::AcquireFenced)
+    }
+}
+
+/// What a command is about. Not every verb uses all of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'a> {
+    pub key: &'a [u8],
+    /// The key of the lock's fencing counter; empty for a lock without.
+    pub counter: &'a [u8],
+    pub token: &'a Token,
+    pub ttl: Ttl,
+    /// The count to be confirmed, or to be put back; zero for a lock without.
+    pub count: u64,
 }
 
 /// What a node's reply says.
@@ -28,6 +54,11 @@ pub enum Verb {
 pub enum Ballot {
     Failed(NodeError),
     Granted,
+    /// Granted or confirmed, with the fencing counter at `count`, in answer to the token that begins with `id`.
+    Counted {
+        count: u64,
+        id: [u8; ID_LEN],
+    },
     /// The server does not have the script (any more): it was restarted, or told `SCRIPT FLUSH`.
     NoScript,
     Refused,
@@ -40,26 +71,39 @@ pub enum By {
     Source,
 }
 
-/// Appends the command. `ttl` counts for acquire and extend.
-pub fn encode(out: &mut Vec<u8>, verb: Verb, by: By, key: &[u8], token: &Token, ttl: Ttl) {
-    let token = token.as_bytes();
-    let ttl = Decimal::new(millis(ttl));
+/// How much of the token a fenced reply repeats.
+pub const ID_LEN: usize = 8;
+
+/// Appends the command.
+pub fn encode(out: &mut Vec<u8>, verb: Verb, by: By, subject: Subject<'_>) {
+    let Subject { key, counter, .. } = subject;
+    let token = subject.token.as_bytes();
+    let ttl = Decimal::new(millis(subject.ttl));
+    let count = Decimal::new(subject.count);
     let script = match verb {
         Verb::Acquire => {
             mutant!(SetWithoutNx => return command(out, &[b"SET", key, token, b"PX", ttl.as_bytes()]));
             mutant!(SetWithoutPx => return command(out, &[b"SET", key, token, b"NX"]));
             return command(out, &[b"SET", key, token, b"NX", b"PX", ttl.as_bytes()]);
         }
+        Verb::AcquireFenced => Script::AcquireFenced,
+        Verb::Confirm => Script::Confirm,
         Verb::Extend => Script::Extend,
         Verb::Release => Script::Release,
+        Verb::Repair => Script::Repair,
     };
     let (eval, body): (&[u8], &[u8]) = match by {
         By::Digest => (b"EVALSHA", script.digest()),
         By::Source => (b"EVAL", script.source().as_bytes()),
     };
+    let (ttl, count) = (ttl.as_bytes(), count.as_bytes());
     match script {
-        Script::Extend => command(out, &[eval, body, b"1", key, token, ttl.as_bytes()]),
+        Script::AcquireFenced => command(out, &[eval, body, b"2", key, counter, token, ttl]),
+        Script::Confirm => command(out, &[eval, body, b"2", key, counter, token, count]),
+        Script::Extend => command(out, &[eval, body, b"1", key, token, ttl]),
         Script::Release => command(out, &[eval, body, b"1", key, token]),
+        Script::Repair if counter.is_empty() => command(out, &[eval, body, b"1", key, token, ttl]),
+        Script::Repair => command(out, &[eval, body, b"2", key, counter, token, ttl, count]),
     }
 }
 
@@ -76,12 +120,33 @@ pub fn ballot(verb: Verb, reply: Reply<'_>) -> Result<Ballot, ProtocolError> {
         (_, Kind::Error(text) | Kind::BulkError(text)) => Ok(refusal(verb, text)),
         (Verb::Acquire, Kind::Simple(b"OK")) => Ok(Ballot::Granted),
         (Verb::Acquire, Kind::Null) => Ok(Ballot::Refused),
+        (Verb::AcquireFenced, Kind::Bulk(text)) => counted(text, b"set", b"taken"),
+        (Verb::Confirm, Kind::Bulk(text)) => counted(text, b"count", b"gone"),
         (Verb::Extend, Kind::Integer(2)) => Ok(Ballot::Granted),
         (Verb::Extend, Kind::Integer(-2 | -3)) => Ok(Ballot::Refused),
         (Verb::Release, Kind::Integer(1)) => Ok(Ballot::Granted),
         (Verb::Release, Kind::Integer(0 | -1)) => Ok(Ballot::Refused),
+        (Verb::Repair, Kind::Integer(4)) => Ok(Ballot::Granted),
+        (Verb::Repair, Kind::Integer(-4)) => Ok(Ballot::Refused),
         _ => Err(ProtocolError::UnexpectedReply),
     }
+}
+
+/// Reads "set COUNT ID" or "taken ID", in whichever words the verb has for it.
+fn counted(text: &[u8], granted: &[u8], refused: &[u8]) -> Result<Ballot, ProtocolError> {
+    let mut words = text.split(|byte| *byte == b' ');
+    let mut next = || words.next().unwrap_or_default();
+    let ballot = match next() {
+        word if word == granted => {
+            let count = std::str::from_utf8(next()).ok().and_then(|digits| digits.parse().ok());
+            let count = count.filter(|count| (1..=COUNT_MAX).contains(count));
+            let id = next().try_into().ok();
+            count.zip(id).map(|(count, id)| Ballot::Counted { count, id })
+        }
+        word if word == refused => (next().len() == ID_LEN).then_some(Ballot::Refused),
+        _ => None,
+    };
+    ballot.filter(|_| words.next().is_none()).ok_or(ProtocolError::UnexpectedReply)
 }
 
 fn refusal(verb: Verb, text: &[u8]) -> Ballot {

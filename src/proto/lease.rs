@@ -7,7 +7,8 @@ use std::{collections::VecDeque, time::Duration};
 
 use super::{
     attempt::Attempt,
-    command::Verb,
+    command::{Subject, Verb},
+    fence::Fence,
     node::{NodeId, NodeSet},
     quorum::Quorum,
     request::{Care, Request},
@@ -18,12 +19,17 @@ use super::{
     upkeep::Schedule,
     validity::Ttl,
 };
-use crate::error::Vote;
+use crate::{
+    error::{NodeError, Vote},
+    fencing::FencingToken,
+};
 
 #[derive(Debug)]
 pub struct Lease {
     pub phase: Phase,
     pub key: Vec<u8>,
+    /// Where the nodes count this lock's holders; empty for a lock without a fencing token.
+    pub counter: Vec<u8>,
     pub token: Token,
     /// The ttl last set, or being set, on the keys.
     pub ttl: Ttl,
@@ -39,8 +45,11 @@ pub struct Lease {
     pub extensions: VecDeque<(Ttl, Duration)>,
     /// The `SET` and its votes.
     pub claim: Attempt,
-    /// The latest extension or release and its votes.
+    /// The latest confirmation, extension or release and its votes.
     pub change: Attempt,
+    pub fence: Fence,
+    /// The token that the holder was given.
+    pub fencing_token: Option<FencingToken>,
     /// Counts the changes: tells late answers to an earlier one from answers to this one.
     pub round: u32,
     /// Where the `SET` was sent to, and may have run or may yet run.
@@ -50,6 +59,11 @@ pub struct Lease {
     /// Nodes that granted the lock and have said "mine" ever since: only these count for an extension. A
     /// node that once said otherwise stays out, whatever it says later (fencing.md 4.6).
     pub mine: NodeSet,
+    /// Nodes that hold the lock and do not count yet, as it came to them too late: after the fencing token was taken,
+    /// or by repair. They count once an extension by the others has shown that the lock was held all along.
+    pub joining: NodeSet,
+    /// Those of them to which the lock had come when the latest change began.
+    pub joined_before: NodeSet,
     /// Nodes where an extension was lost with its connection, and may yet run, after later ones.
     pub doubtful: NodeSet,
     /// The shortest ttl that was ever sent.
@@ -64,6 +78,10 @@ pub struct Lease {
 pub enum Phase {
     /// The votes on the `SET` are coming in.
     Claiming {
+        request: Id<Request>,
+    },
+    /// A quorum has granted it, and is to confirm its fencing token.
+    Confirming {
         request: Id<Request>,
     },
     /// A quorum extends it until `until`, or does not.
@@ -90,6 +108,13 @@ impl Lease {
         self.phase = Phase::Claiming { request: id };
         self.key.clear();
         self.key.extend_from_slice(&request.key);
+        self.counter.clear();
+        self.fence.begin(request.fencing, nodes);
+        self.fencing_token = None;
+        if self.fence.is_on() {
+            self.counter.extend_from_slice(&request.key);
+            self.counter.extend_from_slice(COUNTER_SUFFIX);
+        }
         let reused = mutant!(TokenReused) && self.token != Token::NONE;
         self.token = if reused { self.token } else { token };
         self.ttl = request.ttl;
@@ -105,6 +130,8 @@ impl Lease {
         self.sent = NodeSet::default();
         self.asked = NodeSet::default();
         self.mine = NodeSet::default();
+        self.joining = NodeSet::default();
+        self.joined_before = NodeSet::default();
         self.doubtful = NodeSet::default();
         self.ttl_min = request.ttl;
         self.denied = NodeSet::default();
@@ -116,9 +143,9 @@ impl Lease {
         match self.phase {
             Phase::Claiming { .. } => Some(self.claim.deadline()),
             // Not after the validity's end.
-            Phase::Extending { .. } | Phase::Releasing { reported: true } => {
-                Some(self.change.deadline())
-            }
+            Phase::Confirming { .. }
+            | Phase::Extending { .. }
+            | Phase::Releasing { reported: true } => Some(self.change.deadline()),
             Phase::Held if self.watched && !mutant!(LossOnlyOnReply) => {
                 let next = self.schedule.and_then(|schedule| schedule.next());
                 Some(next.map_or(self.valid_until, |next| next.min(self.valid_until)))
@@ -131,23 +158,36 @@ impl Lease {
         self.valid_until.since(now)
     }
 
+    /// The verb that takes it.
+    pub fn claim_verb(&self) -> Verb {
+        if self.fence.is_on() { Verb::AcquireFenced } else { Verb::Acquire }
+    }
+
+    /// What its commands are about.
+    pub fn subject(&self) -> Subject<'_> {
+        let Self { key, counter, token, ttl, .. } = self;
+        let count = self.fencing_token.map_or_else(|| self.fence.proposed(), FencingToken::get);
+        Subject { key, counter, token, ttl: *ttl, count }
+    }
+
     /// Where the `SET` was sent to and not granted, as far as is known: somebody else's key may be there.
     pub fn not_granted(&self, nodes: impl Iterator<Item = NodeId>) -> NodeSet {
-        let mut set = NodeSet::default();
-        for node in nodes.filter(|node| self.sent.contains(*node)) {
-            if matches!(self.claim.vote(node), Vote::Refused | Vote::Pending) {
-                set.insert(node);
-            }
-        }
-        set
+        let not_granted =
+            |node: &NodeId| matches!(self.claim.vote(*node), Vote::Refused | Vote::Pending);
+        nodes.filter(|node| self.sent.contains(*node)).filter(not_granted).collect()
     }
 
     /// Whether a command that was put off is still to be sent.
     pub fn wants(&self, node: NodeId, command: Command) -> bool {
         match command.verb {
             // Also for a lock that was won without this node: it had better not stand on a bare quorum.
-            Verb::Acquire => {
+            Verb::Acquire | Verb::AcquireFenced => {
                 !matches!(self.phase, Phase::Releasing { .. }) && self.claim.is_pending(node)
+            }
+            Verb::Confirm => self.is_confirming(command.round) && self.change.is_pending(node),
+            Verb::Repair => {
+                matches!(self.phase, Phase::Held | Phase::Extending { .. })
+                    && !self.mine.contains(node)
             }
             Verb::Extend => self.is_extending(command.round) && self.change.is_pending(node),
             Verb::Release => self.owed.contains(node),
@@ -167,15 +207,18 @@ impl Lease {
     /// The command is on its way to the node.
     pub fn mark_sent(&mut self, node: NodeId, verb: Verb) {
         match verb {
-            Verb::Acquire => self.sent.insert(node),
-            Verb::Extend | Verb::Release => self.asked.insert(node),
+            Verb::Acquire | Verb::AcquireFenced | Verb::Repair => self.sent.insert(node),
+            Verb::Confirm | Verb::Extend | Verb::Release => self.asked.insert(node),
         }
     }
 
     /// Whether an answer still matters to anybody.
     pub fn awaits(&self, command: Command) -> bool {
         match command.verb {
-            Verb::Acquire => !matches!(self.phase, Phase::Releasing { .. }),
+            Verb::Acquire | Verb::AcquireFenced | Verb::Repair => {
+                !matches!(self.phase, Phase::Releasing { .. })
+            }
+            Verb::Confirm => self.is_confirming(command.round),
             Verb::Extend => self.is_extending(command.round),
             Verb::Release => true,
         }
@@ -184,39 +227,101 @@ impl Lease {
     /// Takes what became of one command on one node, in time or late.
     pub fn credit(&mut self, node: NodeId, command: Command, vote: Vote) {
         match command.verb {
-            Verb::Acquire => self.credit_claim(node, vote),
-            Verb::Extend => {
-                let vote = match vote {
-                    // It had denied it before, in answer to an earlier extension that came late.
-                    Vote::Granted if !self.mine.contains(node) => Vote::Refused,
-                    vote => vote,
-                };
-                match vote {
-                    Vote::Refused if mutant!(DenialIgnored) => {}
-                    Vote::Refused if mutant!(DenierStays) => self.denied.insert(node),
-                    Vote::Refused => {
-                        self.mine.remove(node);
-                        self.denied.insert(node);
-                    }
-                    Vote::Unknown(_) => self.doubtful.insert(node),
-                    _ => {}
-                }
-                if self.is_extending(command.round) {
-                    self.change.cast(node, vote);
-                }
-            }
+            Verb::Acquire | Verb::AcquireFenced => self.credit_claim(node, vote),
+            Verb::Confirm => self.credit_confirmation(node, command.round, vote),
+            Verb::Extend => self.credit_extension(node, command.round, vote),
             Verb::Release => {
                 self.owed.remove(node);
                 self.change.cast(node, vote);
             }
+            Verb::Repair => self.credit_repair(node, &vote),
         }
+    }
+
+    /// A node that does not confirm has not granted it, as far as the attempt is concerned.
+    fn credit_confirmation(&mut self, node: NodeId, round: u32, vote: Vote) {
+        let vote = match vote {
+            // The `SET` was granted, and who knows what became of it.
+            Vote::NotSent(error) => Vote::Unknown(error),
+            vote => vote,
+        };
+        if matches!(vote, Vote::Refused) {
+            self.mine.remove(node);
+            self.denied.insert(node);
+        }
+        if self.is_confirming(round) {
+            if !matches!(vote, Vote::Granted) {
+                self.claim.revoke(node, vote.clone());
+            }
+            self.change.cast(node, vote);
+        }
+    }
+
+    fn credit_extension(&mut self, node: NodeId, round: u32, vote: Vote) {
+        let vote = match vote {
+            // It had denied it before, in answer to an earlier extension that came late.
+            Vote::Granted if !self.mine.contains(node) => Vote::Refused,
+            Vote::Granted if self.joining.contains(node) => Vote::Failed(NodeError::Joining),
+            vote => vote,
+        };
+        match vote {
+            Vote::Refused if mutant!(DenialIgnored) => {}
+            Vote::Refused if mutant!(DenierStays) => self.denied.insert(node),
+            Vote::Refused => {
+                self.mine.remove(node);
+                self.denied.insert(node);
+            }
+            Vote::Unknown(_) => self.doubtful.insert(node),
+            _ => {}
+        }
+        if self.is_extending(round) {
+            self.change.cast(node, vote);
+        }
+    }
+
+    /// The lock was put back, or is to be put back no more.
+    fn credit_repair(&mut self, node: NodeId, vote: &Vote) {
+        if matches!(vote, Vote::Granted) && !self.mine.contains(node) {
+            self.mine.insert(node);
+            self.joining.insert(node);
+            self.denied.remove(node);
+        }
+    }
+
+    /// The attempt is won. Says whether it has what it was to have: a fencing token, if one was asked for.
+    pub fn is_complete(
+        &mut self,
+        nodes: impl Iterator<Item = NodeId> + Clone,
+        quorum: Quorum,
+    ) -> bool {
+        if !self.fence.is_on() {
+            return true;
+        }
+        let granted = self.claim.granted(nodes.clone());
+        let taken = match self.phase {
+            Phase::Confirming { .. } => {
+                let by = self.change.granted(nodes);
+                self.fence.confirmed(by, quorum).map(|token| (token, by))
+            }
+            _ => self.fence.at_once(granted, quorum),
+        };
+        if let Some((token, by)) = taken {
+            self.fencing_token = Some(token);
+            self.joining = self.mine.without(by);
+        }
+        taken.is_some()
     }
 
     /// A grant that comes after a quorum belongs to the lock. One that comes after a loss belongs to nobody:
     /// the release is right behind it.
     fn credit_claim(&mut self, node: NodeId, vote: Vote) {
         match vote {
-            Vote::Granted => self.mine.insert(node),
+            Vote::Granted => {
+                self.mine.insert(node);
+                if self.fencing_token.is_some() {
+                    self.joining.insert(node);
+                }
+            }
             Vote::Refused => self.denied.insert(node),
             Vote::NotSent(_) => self.sent.remove(node),
             Vote::Failed(_) | Vote::Pending | Vote::Unknown(_) => {}
@@ -228,6 +333,15 @@ impl Lease {
     pub fn expire(&mut self, nodes: impl Iterator<Item = NodeId>) {
         match self.phase {
             Phase::Claiming { .. } => self.claim.expire(nodes, self.sent),
+            Phase::Confirming { .. } => {
+                for node in self.fence.members() {
+                    if self.change.is_pending(node) {
+                        let silent = Vote::Unknown(NodeError::Timeout);
+                        self.credit_confirmation(node, self.round, silent);
+                    }
+                }
+                self.claim.expire(nodes, self.sent);
+            }
             Phase::Extending { .. } | Phase::Releasing { .. } => {
                 self.change.expire(nodes, self.asked);
             }
@@ -246,6 +360,7 @@ impl Lease {
     ) -> NodeSet {
         self.round += 1;
         self.asked = NodeSet::default();
+        self.joined_before = self.joining;
         self.change.begin(nodes.len(), now, deadline);
         let mut to = NodeSet::default();
         for node in nodes {
@@ -255,8 +370,9 @@ impl Lease {
                     let may_hold = self.mine.contains(node) || matches!(claim, Vote::Pending);
                     (may_hold || mutant!(ExtendAsksAll)) && !self.may_be_cut_short(node)
                 }
+                Verb::Confirm => self.fence.members().contains(node),
                 Verb::Release if mutant!(ReleaseOnlyWhereGranted) => self.mine.contains(node),
-                Verb::Acquire | Verb::Release => true,
+                Verb::Acquire | Verb::AcquireFenced | Verb::Release | Verb::Repair => true,
             };
             if ask && self.sent.contains(node) {
                 to.insert(node);
@@ -269,11 +385,27 @@ impl Lease {
         to
     }
 
+    /// The latest extension was granted: what was there before it began counts from now on.
+    pub fn let_join(&mut self) {
+        self.joining = self.joining.without(self.joined_before);
+    }
+
+    /// Nodes that do not hold the lock, though nothing is under way to them.
+    pub fn missing(&self, nodes: impl Iterator<Item = NodeId>) -> NodeSet {
+        let is_missing =
+            |node: &NodeId| !self.mine.contains(*node) && !self.claim.is_pending(*node);
+        nodes.filter(is_missing).collect()
+    }
+
     /// Whether an earlier, shorter extension may still come to the node and undo this one.
     fn may_be_cut_short(&self, node: NodeId) -> bool {
         !mutant!(DoubtIgnored)
             && self.doubtful.contains(node)
             && self.ttl_min.millis() < self.ttl.millis()
+    }
+
+    fn is_confirming(&self, round: u32) -> bool {
+        matches!(self.phase, Phase::Confirming { .. }) && round == self.round
     }
 
     fn is_extending(&self, round: u32) -> bool {
@@ -282,9 +414,12 @@ impl Lease {
     }
 }
 
+/// What a counter's key has behind its lock's.
+pub const COUNTER_SUFFIX: &[u8] = b":fencing-counter";
+
 /// The vote of a node that is not asked about a lock it never got.
 fn not_asked(claim: &Vote) -> Vote {
-    Vote::NotSent(claim.error().cloned().unwrap_or(crate::error::NodeError::Timeout))
+    Vote::NotSent(claim.error().cloned().unwrap_or(NodeError::Timeout))
 }
 
 impl Default for Lease {
@@ -292,6 +427,7 @@ impl Default for Lease {
         Self {
             phase: Phase::Held,
             key: Vec::new(),
+            counter: Vec::new(),
             token: Token::NONE,
             ttl: Ttl::NONE,
             node_timeout: Duration::ZERO,
@@ -302,10 +438,14 @@ impl Default for Lease {
             extensions: VecDeque::new(),
             claim: Attempt::default(),
             change: Attempt::default(),
+            fence: Fence::default(),
+            fencing_token: None,
             round: 0,
             sent: NodeSet::default(),
             asked: NodeSet::default(),
             mine: NodeSet::default(),
+            joining: NodeSet::default(),
+            joined_before: NodeSet::default(),
             doubtful: NodeSet::default(),
             ttl_min: Ttl::NONE,
             denied: NodeSet::default(),

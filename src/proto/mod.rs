@@ -14,6 +14,7 @@ pub mod mutant;
 pub mod attempt;
 pub mod command;
 pub mod engine;
+pub mod fence;
 pub mod handshake;
 pub(crate) mod inspection;
 pub mod lease;

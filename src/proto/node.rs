@@ -1,7 +1,7 @@
 //! Nodes by number, and sets of them.
 
 /// A node, by its place in the configuration.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct NodeId(u8);
 
 impl NodeId {
@@ -16,7 +16,7 @@ impl NodeId {
 }
 
 /// A set of nodes, a bit for each: there are at most 15.
-#[derive(Clone, Copy, Default, Eq, PartialEq)]
+#[derive(Clone, Copy, Default, Eq, Hash, PartialEq)]
 pub struct NodeSet(u16);
 
 impl NodeSet {
@@ -30,6 +30,11 @@ impl NodeSet {
 
     pub fn contains(self, node: NodeId) -> bool {
         self.0 & (1 << node.0) != 0
+    }
+
+    /// The nodes of this set that are not in the other.
+    pub fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
     }
 
     pub fn is_empty(self) -> bool {
@@ -55,6 +60,14 @@ impl Iterator for NodeSet {
 
     fn next(&mut self) -> Option<NodeId> {
         self.pop()
+    }
+}
+
+impl FromIterator<NodeId> for NodeSet {
+    fn from_iter<I: IntoIterator<Item = NodeId>>(nodes: I) -> Self {
+        let mut set = Self::default();
+        nodes.into_iter().for_each(|node| set.insert(node));
+        set
     }
 }
 

@@ -1,5 +1,7 @@
 //! Counting votes. Pure arithmetic: who voted is the attempt's business.
 
+use super::node::NodeSet;
+
 /// `N / 2 + 1` of the configured N, reachable or not: two quorums always share a node.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Quorum {
@@ -35,6 +37,10 @@ impl Quorum {
     pub fn needed(self) -> u8 {
         mutant!(HalfIsQuorum => return self.nodes.div_ceil(2));
         self.nodes / 2 + 1
+    }
+
+    pub fn is_met_by(self, nodes: NodeSet) -> bool {
+        nodes.len() >= u32::from(self.needed())
     }
 
     /// How many nodes may fail or refuse.

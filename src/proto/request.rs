@@ -6,6 +6,7 @@ use super::{
     lease::Lease, node::NodeSet, slab::Id, time::Time, upkeep::Upkeep, validity::Ttl,
     waiting::Outlook,
 };
+use crate::fencing::Fencing;
 
 /// What to acquire, and how.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +21,7 @@ pub struct Spec<'a> {
     pub node_timeout: Duration,
     /// What is done about the lock once it is held, without being asked.
     pub care: Care,
+    pub fencing: Fencing,
 }
 
 /// Who looks after a lock that is held.
@@ -40,6 +42,7 @@ pub struct Request {
     pub min_validity: Duration,
     pub node_timeout: Duration,
     pub care: Care,
+    pub fencing: Fencing,
     /// When the caller asked.
     pub asked_at: Time,
     /// How many attempts were begun.
@@ -69,6 +72,7 @@ impl Request {
         self.min_validity = spec.min_validity;
         self.node_timeout = spec.node_timeout;
         self.care = spec.care;
+        self.fencing = spec.fencing;
         self.asked_at = now;
         self.attempts = 0;
         self.lease = None;
@@ -121,6 +125,7 @@ impl Default for Request {
             min_validity: Duration::ZERO,
             node_timeout: Duration::ZERO,
             care: Care::default(),
+            fencing: Fencing::Off,
             asked_at: Time::from_nanos(0),
             attempts: 0,
             lease: None,

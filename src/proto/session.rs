@@ -250,7 +250,7 @@ impl Session {
                 Delivery::Parked => Delivery::Owed(error),
                 refused => refused,
             },
-            Verb::Acquire | Verb::Extend => Delivery::Refused(error),
+            _ => Delivery::Refused(error),
         }
     }
 
@@ -306,9 +306,9 @@ impl Session {
     /// Keeps a command until the connection is ready.
     pub fn park(&mut self, command: Command) -> Delivery {
         let crowded = match command.verb {
-            Verb::Acquire | Verb::Extend => self.parked.len() >= PARKED_MAX,
             // What waits for an answer must not push out what is owed.
             Verb::Release => self.parked.len() >= 2 * PARKED_MAX,
+            _ => self.parked.len() >= PARKED_MAX,
         };
         if crowded {
             return Delivery::Refused(NodeError::Backlog);

@@ -24,6 +24,28 @@ fn the_token_is_the_one_in_the_key() {
 }
 
 #[test]
+fn with_fencing_it_has_a_number_that_goes_up() {
+    let servers = servers(3);
+    let number = || {
+        let line = r#"printf %s "$QUORLOCK_FENCING_TOKEN""#;
+        let output = output(&mut run(&servers, &["--fencing", "r", "-c", line]));
+        assert_code(&output, 0);
+        stdout(&output).parse::<u64>().unwrap()
+    };
+    let (first, second) = (number(), number());
+    assert!(first < second, "{first}, {second}");
+}
+
+#[test]
+fn without_fencing_it_has_not_even_that_of_a_lock_around_it() {
+    let servers = servers(1);
+    let line = r#"echo "${QUORLOCK_FENCING_TOKEN-none}""#;
+    let mut command = run(&servers, &["r", "-c", line]);
+    let output = output(command.env("QUORLOCK_FENCING_TOKEN", "7"));
+    assert_eq!(stdout(&output), "none\n");
+}
+
+#[test]
 fn any_bytes_make_a_resource() {
     use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
     let servers = servers(1);

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use quorlock::{
-    AcquireError, RestartGuard, RetryPolicy,
+    AcquireError, Fencing, RestartGuard, RetryPolicy,
     internal::{
         Credentials,
         engine::{Engine, Event, Settings},
@@ -126,6 +126,7 @@ fn engine(plan: &Plan, clock: Clock, rng: &mut Rng, now: At) -> Engine {
             Mode::Guarded => RestartGuard::Always,
             _ => RestartGuard::Off,
         },
+        repair: false,
         ttl_longest: Ttl::parse(Duration::from_millis(plan.ttls_ms[2]), plan.drift).unwrap(),
     };
     let greeting = || Greeting {
@@ -356,7 +357,9 @@ impl World {
         let now = self.clients[c].time(self.now);
         let node_timeout = self.plan.node_timeout;
         let resource = [b'a' + key];
-        let spec = Spec { resource: &resource, ttl, deadline, min_validity, node_timeout, care };
+        let fencing = Fencing::Off;
+        let spec =
+            Spec { resource: &resource, ttl, deadline, min_validity, node_timeout, care, fencing };
         trace!(self, "c{c} acquires: {spec:?}");
         let id = self.clients[c].engine.acquire(now, spec);
         let watched = matches!(care, Care::Engine { .. });

@@ -379,6 +379,7 @@ impl World {
         }
         let now_ms = self.nodes[n].now_ms(self.now);
         match (lua, ours) {
+            (Lua::Fenced, _) => unreachable!("no lock is fenced yet"),
             (Lua::Extend | Lua::ExtendOrCreate, Some(true)) | (Lua::ExtendOrCreate, None) => {
                 self.nodes[n].keys[slot] = Some(Key { token, ends_ms: now_ms + ttl_ms });
                 self.links[l].say(b":2\r\n", Said::Extended(token));

@@ -36,6 +36,8 @@ pub enum Command {
 pub enum Lua {
     Extend,
     Release,
+    /// Those of fenced locks.
+    Fenced,
     ExtendOrCreate,
     ReleaseAnything,
 }
@@ -64,6 +66,9 @@ impl Lua {
         match source {
             _ if source == EXTEND.as_bytes() => Self::Extend,
             _ if source == RELEASE.as_bytes() => Self::Release,
+            _ if Script::ALL.iter().any(|script| script.source().as_bytes() == source) => {
+                Self::Fenced
+            }
             _ => panic!("an unknown script: {}", source.escape_ascii()),
         }
     }

@@ -1,7 +1,7 @@
 //! The real engine among model nodes, with time and bytes moved by hand.
 //!
 //! Nothing happens by itself: a test says when a node executes what it was sent, when its replies arrive,
-//! when connections break and how much time passes. The nodes are a few lines of Redis: `SET NX PX`, the two
+//! when connections break and how much time passes. The nodes are a few lines of Redis: `SET NX PX`, the
 //! scripts, and the handshake.
 #![allow(clippy::as_conversions, clippy::unwrap_used)] // test code, outside of test functions
 
@@ -12,10 +12,10 @@ use std::{
 };
 
 use quorlock::{
-    Drift, RestartGuard, RetryPolicy,
+    Drift, Fencing, RestartGuard, RetryPolicy,
     internal::{
         Credentials,
-        command::{By, Verb, encode},
+        command::{By, Subject, Verb, encode},
         engine::{Engine, Event, Grant, Settings},
         handshake::Greeting,
         lease::Lease,
@@ -53,6 +53,8 @@ pub struct Node {
     /// How many writes it took to send what has reached it.
     pub writes: usize,
     pub keys: HashMap<Vec<u8>, (Vec<u8>, Time)>,
+    /// The fencing counters. They never expire here, and begin at what the test puts into them.
+    pub counters: HashMap<Vec<u8>, u64>,
     pub scripts: HashSet<Vec<u8>>,
     /// Whether the next question is a subscription too.
     caching: bool,
@@ -83,12 +85,17 @@ pub fn spec(resource: &str) -> Spec<'_> {
         min_validity: Duration::ZERO,
         node_timeout: NODE_TIMEOUT,
         care: Care::Holder,
+        fencing: Fencing::Off,
     }
 }
 
 impl World {
     /// All nodes up, nothing connected.
     pub fn unconnected(nodes: usize) -> Self {
+        Self::with_greetings(Self::greetings(nodes))
+    }
+
+    pub fn greetings(nodes: usize) -> Vec<Greeting> {
         let greeting = |_| Greeting {
             credentials: Credentials::default(),
             db: 0,
@@ -96,12 +103,16 @@ impl World {
             tracking: true,
             persistence: false,
         };
-        Self::with_greetings((0..nodes).map(greeting).collect())
+        (0..nodes).map(greeting).collect()
     }
 
     pub fn with_greetings(greetings: Vec<Greeting>) -> Self {
+        Self::with_settings(greetings, |_| {})
+    }
+
+    pub fn with_settings(greetings: Vec<Greeting>, change: impl FnOnce(&mut Settings)) -> Self {
         let now = Time::from_nanos(1_000_000_000);
-        let settings = Settings {
+        let mut settings = Settings {
             names: (0..greetings.len()).map(|i| format!("node-{i}").into()).collect(),
             key_prefix: b"lock:".as_slice().into(),
             connect_timeout: CONNECT_TIMEOUT,
@@ -109,7 +120,9 @@ impl World {
             retry: RetryPolicy::default(),
             restart_guard: RestartGuard::default(),
             ttl_longest: Ttl::NONE,
+            repair: false,
         };
+        change(&mut settings);
         let node = |i| Node { up: true, run_id: format!("{i:040}"), ..Node::default() };
         let nodes = (0..greetings.len()).map(node).collect();
         Self { engine: Engine::new(settings, greetings, [7; 32], now), now, nodes, events: vec![] }
@@ -117,12 +130,15 @@ impl World {
 
     /// All nodes connected and ready.
     pub fn new(nodes: usize) -> Self {
-        let mut world = Self::unconnected(nodes);
-        world.pass(Duration::ZERO);
-        world.settle();
-        assert_eq!(world.ready(), nodes);
-        world.take_logs();
-        world
+        Self::unconnected(nodes).connected()
+    }
+
+    pub fn connected(mut self) -> Self {
+        self.pass(Duration::ZERO);
+        self.settle();
+        assert_eq!(self.ready(), self.nodes.len());
+        self.take_logs();
+        self
     }
 
     pub fn ready(&self) -> usize {
@@ -355,19 +371,19 @@ impl Node {
                 [b"$40\r\n", digest, b"\r\n"].concat()
             }
             [b"SET", key, token, b"NX", b"PX", millis] => self.set(now, key, token, millis),
-            [b"EVALSHA", digest, b"1", key, token, ref ttl @ ..] => {
+            [b"EVALSHA", digest, ref rest @ ..] => {
                 if !self.scripts.contains(digest) {
                     return b"-NOSCRIPT No matching script.\r\n".into();
                 }
                 let mut scripts = Script::ALL.into_iter();
                 let script = scripts.find(|script| script.digest().as_slice() == digest).unwrap();
-                self.run(now, script, key, token, ttl.first().copied())
+                self.run(now, script, rest)
             }
-            [b"EVAL", source, b"1", key, token, ref ttl @ ..] => {
+            [b"EVAL", source, ref rest @ ..] => {
                 let mut scripts = Script::ALL.into_iter();
                 let script = scripts.find(|script| script.source().as_bytes() == source).unwrap();
                 self.scripts.insert(script.digest().to_vec());
-                self.run(now, script, key, token, ttl.first().copied())
+                self.run(now, script, rest)
             }
             _ => panic!(
                 "{:?}",
@@ -384,17 +400,40 @@ impl Node {
         b"+OK\r\n".into()
     }
 
-    fn run(
-        &mut self,
-        now: Time,
-        script: Script,
-        key: &[u8],
-        token: &[u8],
-        ttl: Option<&[u8]>,
-    ) -> Vec<u8> {
+    fn run(&mut self, now: Time, script: Script, words: &[&[u8]]) -> Vec<u8> {
+        let (key, counter, token, rest) = match *words {
+            [b"1", key, token, ref rest @ ..] => (key, None, token, rest),
+            [b"2", key, counter, token, ref rest @ ..] => (key, Some(counter), token, rest),
+            _ => panic!("one key or two"),
+        };
         let live = self.keys.get(key).filter(|(_, until)| now <= *until);
         let ours = live.map(|(holder, _)| holder == token);
+        let count = counter.map(|counter| self.counters.entry(counter.to_vec()).or_default());
+        let id = String::from_utf8_lossy(&token[..8]);
+        let number = |word: &[u8]| -> u64 { std::str::from_utf8(word).unwrap().parse().unwrap() };
         let reply = match (script, ours) {
+            (Script::AcquireFenced, None) => {
+                let count = count.unwrap();
+                *count += 1;
+                let text = format!("set {count} {id}");
+                self.set(now, key, token, rest[0]);
+                return bulk(&text);
+            }
+            (Script::AcquireFenced, Some(_)) => return bulk(&format!("taken {id}")),
+            (Script::Confirm, Some(true)) => {
+                let count = count.unwrap();
+                *count = number(rest[0]).max(*count);
+                return bulk(&format!("count {count} {id}"));
+            }
+            (Script::Confirm, _) => return bulk(&format!("gone {id}")),
+            (Script::Repair, Some(false)) => -4,
+            (Script::Repair, _) => {
+                if let Some(count) = count {
+                    *count = number(rest[1]).max(*count);
+                }
+                self.keys.insert(key.to_vec(), (token.to_vec(), now.after(parse_ms(rest[0]))));
+                4
+            }
             (Script::Release, Some(true)) => {
                 self.keys.remove(key);
                 1
@@ -402,7 +441,7 @@ impl Node {
             (Script::Release, Some(false)) => -1,
             (Script::Release, None) => 0,
             (Script::Extend, Some(true)) => {
-                let until = now.after(parse_ms(ttl.unwrap()));
+                let until = now.after(parse_ms(rest[0]));
                 self.keys.get_mut(key).unwrap().1 = until;
                 2
             }
@@ -411,6 +450,10 @@ impl Node {
         };
         format!(":{reply}\r\n").into()
     }
+}
+
+fn bulk(text: &str) -> Vec<u8> {
+    format!("${}\r\n{text}\r\n", text.len()).into()
 }
 
 fn parse_ms(millis: &[u8]) -> Duration {
@@ -442,6 +485,8 @@ fn number(bytes: &mut &[u8], sign: u8) -> Option<usize> {
 /// What goes over the wire for one command, split into its words.
 pub fn command(verb: Verb, by: By, resource: &str, token: &Token, ttl: Ttl) -> Command {
     let mut bytes = Vec::new();
-    encode(&mut bytes, verb, by, format!("lock:{resource}").as_bytes(), token, ttl);
+    let key = format!("lock:{resource}");
+    let subject = Subject { key: key.as_bytes(), counter: &[], token, ttl, count: 0 };
+    encode(&mut bytes, verb, by, subject);
     next_command(&mut bytes.as_slice()).unwrap()
 }

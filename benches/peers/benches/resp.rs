@@ -15,7 +15,7 @@ use criterion::{BenchmarkId, Criterion, Throughput};
 use quorlock::{
     Drift,
     internal::{
-        command::{By, Verb, encode},
+        command::{By, Subject, Verb, encode},
         resp::decode::{Decoder, Kind, Limits},
         token::TokenSource,
         validity::Ttl,
@@ -134,7 +134,9 @@ fn commands(criterion: &mut Criterion) {
     let mut out = Vec::new();
     let mut build = || {
         out.clear();
-        encode(&mut out, Verb::Acquire, By::Digest, black_box(b"orders/42"), &token, ttl);
+        let key = black_box(b"orders/42");
+        let subject = Subject { key, counter: b"", token: &token, ttl, count: 0 };
+        encode(&mut out, Verb::Acquire, By::Digest, subject);
         black_box(out.len())
     };
     let theirs = || {

@@ -30,7 +30,7 @@ async function many(callers, millis) {
   let pairs = 0;
   const work = async (caller) => {
     while (Date.now() < end) {
-      const lock = await once.acquire([`many-${caller}`], TTL);
+      const lock = await once.acquire([`many-${process.pid}-${caller}`], TTL);
       await lock.release();
       pairs += 1;
     }

@@ -1,5 +1,6 @@
 """pottery and redlock-py, told what to do line by line: see ../src/child.rs."""
 
+import os
 import sys
 import threading
 import time
@@ -63,7 +64,7 @@ def many(client, callers, millis):
     def work(caller):
         try:
             while time.monotonic() < end:
-                client.acquire(f"many-{caller}")()
+                client.acquire(f"many-{os.getpid()}-{caller}")()
                 pairs[caller] += 1
         except Exception as error:
             failed.append(error)

@@ -81,6 +81,11 @@ pub(crate) struct Run {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     ttl_max: Option<Duration>,
 
+    /// Give the command a number in QUORLOCK_FENCING_TOKEN that is higher than any earlier holder's, for a store that
+    /// refuses what is stale. Costs a second round trip; all who use the lock must ask for it.
+    #[arg(long)]
+    pub(crate) fencing: bool,
+
     /// Say how long it took to get the lock and what each node voted.
     #[arg(short, long)]
     pub(crate) verbose: bool,

@@ -12,7 +12,7 @@ use std::{
     thread,
 };
 
-use quorlock::Token;
+use quorlock::LockGuard;
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process_group, waitid,
 };
@@ -39,12 +39,17 @@ impl Child {
     pub(crate) fn start(
         command: &[OsString],
         resource: &[u8],
-        token: &Token,
+        guard: &LockGuard,
         events: Sender<Event>,
     ) -> Result<Self, Failure> {
         let mut starter = exec::bound_to_us(command);
         starter.env("QUORLOCK_RESOURCE", OsStr::from_bytes(resource));
-        starter.env("QUORLOCK_TOKEN", token.as_str());
+        starter.env("QUORLOCK_TOKEN", guard.token().as_str());
+        match guard.fencing_token() {
+            Some(token) => starter.env("QUORLOCK_FENCING_TOKEN", token.to_string()),
+            // Not one of a lock around us.
+            None => starter.env_remove("QUORLOCK_FENCING_TOKEN"),
+        };
         let process = starter.process_group(0).spawn().map_err(|error| match error.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied
                 if !cfg!(target_os = "linux") =>

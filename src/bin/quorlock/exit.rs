@@ -59,8 +59,9 @@ Exit codes:
   128 + N if signal N ended the wait for the lock
 
 Environment of the command:
-  QUORLOCK_RESOURCE  the resource
-  QUORLOCK_TOKEN     the random value that stands in the lock's keys
+  QUORLOCK_RESOURCE       the resource
+  QUORLOCK_TOKEN          the random value that stands in the lock's keys
+  QUORLOCK_FENCING_TOKEN  with --fencing: the number that is higher than any earlier holder's
 
 The lock is held until the command has ended. What the command leaves behind
 in the background runs on without it. If quorlock is killed (kill -9), the

@@ -9,8 +9,8 @@ use std::{
 };
 
 use quorlock::{
-    AcquireError, Attempt, Builder, ConnectError, KeepAlive, LockGuard, Locker, LostSignal,
-    ReleaseError, RestartGuard,
+    AcquireError, Attempt, Builder, ConnectError, Fencing, KeepAlive, LockGuard, Locker,
+    LostSignal, ReleaseError, RestartGuard,
 };
 
 use crate::{
@@ -69,7 +69,7 @@ fn hold(
     (sender, events): (Sender<Event>, &Receiver<Event>),
 ) -> Result<u8, Failure> {
     let resource = options.resource.as_bytes();
-    let mut child = Child::start(&options.command(), resource, guard.token(), sender.clone())?;
+    let mut child = Child::start(&options.command(), resource, &guard, sender.clone())?;
     watch(guard.lost_signal(), sender)
         .map_err(|error| Failure::system(format_args!("cannot start a thread: {error}")))?;
     let &Run { ttl, on_lost, kill_after, .. } = options;
@@ -129,7 +129,9 @@ fn connect(builder: &Builder, patience: &mut Patience<'_>) -> Result<Locker, Fai
 
 /// Acquires the lock, for as long as the wait allows. Leaving early cancels what is under way.
 fn acquire(locker: &Locker, options: &Run, patience: &Patience<'_>) -> Result<LockGuard, Failure> {
-    let request = locker.lock(options.resource.as_bytes()).keep_alive(KeepAlive::default());
+    let fencing = if options.fencing { Fencing::Confirmed } else { Fencing::Off };
+    let request = locker.lock(options.resource.as_bytes()).fencing(fencing);
+    let request = request.keep_alive(KeepAlive::default());
     let acquire = match patience.left() {
         Some(Duration::ZERO) => request.try_acquire_async(),
         Some(left) => request.timeout(left).acquire_async(),

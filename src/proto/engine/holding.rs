@@ -69,8 +69,12 @@ impl Engine {
         lease.phase = Phase::Extending { until };
         let deadline = now.after(node_timeout).min(lease.valid_until);
         let deadline = if mutant!(ExtendAfterEnd) { now.after(node_timeout) } else { deadline };
+        let missing = lease.missing(nodes.clone());
         let to = lease.begin_change(nodes, Verb::Extend, now, deadline);
         self.broadcast(now, id, Verb::Extend, to);
+        if self.settings.repair {
+            self.broadcast(now, id, Verb::Repair, missing);
+        }
     }
 
     pub(super) fn settle_extension(
@@ -109,6 +113,7 @@ impl Engine {
         let lost = match &result {
             Ok(until) => {
                 lease.valid_until = *until;
+                lease.let_join();
                 None
             }
             Err(ExtendError::Expired) => Some(LostReason::Expired),
@@ -197,7 +202,7 @@ impl Engine {
         };
         let was_held = match lease.phase {
             Phase::Releasing { .. } => return,
-            Phase::Claiming { .. } => false,
+            Phase::Claiming { .. } | Phase::Confirming { .. } => false,
             Phase::Held | Phase::Extending { .. } => true,
         };
         lease.phase = Phase::Releasing { reported };

@@ -43,6 +43,7 @@ use super::{
 use crate::{
     config::{Drift, RestartGuard, RetryPolicy},
     error::{self, AcquireError, ExtendError, LostReason, NodeError, ReleaseError, Vote},
+    fencing::FencingToken,
 };
 
 /// What all nodes have in common.
@@ -56,6 +57,8 @@ pub struct Settings {
     pub restart_guard: RestartGuard,
     /// No lock lives longer than this, here or elsewhere, as far as is known now.
     pub ttl_longest: Ttl,
+    /// Whether extensions put locks back on nodes that lost them.
+    pub repair: bool,
 }
 
 #[derive(Debug)]
@@ -121,6 +124,7 @@ pub struct Grant {
     pub lease: Id<Lease>,
     pub token: Token,
     pub valid_until: Time,
+    pub fencing_token: Option<FencingToken>,
     pub attempt: error::Attempt,
 }
 
@@ -258,6 +262,7 @@ impl Engine {
         while let Some(output) = self.session(node).next(now)? {
             match output {
                 Output::Answer { command, by_source, ballot } => {
+                    self.check(command, &ballot)?;
                     self.answer(now, node, command, by_source, ballot);
                 }
                 Output::Invalidated(key) => self.invalidated(now, node, key.as_deref()),
@@ -282,10 +287,8 @@ impl Engine {
         }
         for command in self.session(node).take_parked() {
             match command.verb {
-                Verb::Acquire | Verb::Extend => {
-                    self.credit(now, node, command, Vote::NotSent(error.clone()));
-                }
                 Verb::Release => self.owe(now, node, command),
+                _ => self.credit(now, node, command, Vote::NotSent(error.clone())),
             }
         }
     }
@@ -373,7 +376,7 @@ impl Engine {
     fn send_again(&mut self, now: Time, node: NodeId, parked: impl IntoIterator<Item = Command>) {
         for command in parked {
             let overdue = self.overdue(now, command.lease);
-            let forgetful = (command.verb == Verb::Acquire).then(|| self.forgetful(now, node));
+            let forgetful = command.verb.is_claim().then(|| self.forgetful(now, node));
             if let Some(error) = forgetful.flatten() {
                 self.credit(now, node, command, Vote::NotSent(error));
                 continue;
@@ -382,12 +385,11 @@ impl Engine {
                 continue;
             };
             if lease.is_worth(command, now) && lease.wants(node, command) {
-                mutant!(ValidityFromSend => if command.verb == Verb::Acquire {
+                mutant!(ValidityFromSend => if command.verb.is_claim() {
                     lease.count_from(now, self.settings.drift)
                 });
                 self.scratch.clear();
-                let Lease { key, token, ttl, .. } = &*lease;
-                encode(&mut self.scratch, command.verb, By::Digest, key, token, *ttl);
+                encode(&mut self.scratch, command.verb, By::Digest, lease.subject());
                 let session = &mut self.sessions[node.index()];
                 let delivery = session.deliver(now, &self.scratch, command, overdue);
                 self.delivered(node, command, delivery);

@@ -36,7 +36,7 @@ impl Engine {
         let Some(lease) = self.leases.get(command.lease) else {
             return false;
         };
-        if command.verb != Verb::Acquire || lease.awaits(command) {
+        if !command.verb.is_claim() || lease.awaits(command) {
             return false;
         }
         let other = self.leases.ids().find(|id| {
@@ -84,5 +84,5 @@ impl Session {
 }
 
 fn is_claim(asked: Asked, id: Id<Lease>) -> bool {
-    matches!(asked, Asked::Command(command) if command.lease == id && command.verb == Verb::Acquire)
+    matches!(asked, Asked::Command(command) if command.lease == id && command.verb.is_claim())
 }

@@ -2,7 +2,7 @@
 
 use super::Engine;
 use crate::{
-    error::{NodeError, Vote},
+    error::{NodeError, ProtocolError, Vote},
     proto::{
         command::{Ballot, By, Verb, class, encode},
         lease::Lease,
@@ -35,7 +35,8 @@ impl Engine {
         request.attempts += 1;
         self.stats.attempts += 1;
         request.lease = Some(lease_id);
-        let command = Command { lease: lease_id, verb: Verb::Acquire, round: lease.round };
+        let verb = lease.claim_verb();
+        let command = Command { lease: lease_id, verb, round: lease.round };
         let mut to = NodeSet::default();
         for node in nodes {
             match self.forgetful(now, node) {
@@ -43,7 +44,7 @@ impl Engine {
                 Some(error) => self.delivered(node, command, Delivery::Refused(error)),
             }
         }
-        self.broadcast(now, lease_id, Verb::Acquire, to);
+        self.broadcast(now, lease_id, verb, to);
         self.settle(now, lease_id);
     }
 
@@ -61,7 +62,7 @@ impl Engine {
         };
         let command = Command { lease: id, verb, round: lease.round };
         self.scratch.clear();
-        encode(&mut self.scratch, verb, By::Digest, &lease.key, &lease.token, lease.ttl);
+        encode(&mut self.scratch, verb, By::Digest, lease.subject());
         for node in to {
             let session = &mut self.sessions[node.index()];
             let delivery = session.deliver(now, &self.scratch, command, overdue);
@@ -82,6 +83,18 @@ impl Engine {
         }
     }
 
+    /// Fails where a reply that tells of a fencing counter is to somebody else's command, though of the right shape.
+    pub(super) fn check(&self, command: Command, ballot: &Ballot) -> Result<(), ProtocolError> {
+        match (self.leases.get(command.lease), ballot) {
+            (Some(lease), Ballot::Counted { id, .. })
+                if !lease.token.as_bytes().starts_with(id) =>
+            {
+                Err(ProtocolError::UnexpectedReply)
+            }
+            _ => Ok(()),
+        }
+    }
+
     pub(super) fn answer(
         &mut self,
         now: Time,
@@ -95,6 +108,7 @@ impl Engine {
             Ballot::Failed(_) if mutant!(ErrorIsRefusal) => Vote::Refused,
             Ballot::Failed(error) => Vote::Failed(error),
             Ballot::Granted => Vote::Granted,
+            Ballot::Counted { count, .. } => self.counted(node, command, count),
             Ballot::NoScript if mutant!(NoScriptIsGrant) => Vote::Granted,
             Ballot::NoScript if by_source => {
                 Vote::Failed(NodeError::Server("NOSCRIPT, though the script was sent".into()))
@@ -123,6 +137,19 @@ impl Engine {
         }
     }
 
+    /// The vote of a node that holds the lock, with its fencing counter at `count`.
+    fn counted(&mut self, node: NodeId, command: Command, count: u64) -> Vote {
+        let Some(lease) = self.leases.get_mut(command.lease) else {
+            return Vote::Granted; // Nobody's.
+        };
+        if command.verb.is_claim() {
+            lease.fence.counted(node, count);
+        } else if !lease.fence.is_confirmed_by(node, count) {
+            return Vote::Refused;
+        }
+        Vote::Granted
+    }
+
     /// The one fallback, within the deadline of the command it stands for: also where that has passed while
     /// nobody looked.
     fn send_source(&mut self, now: Time, node: NodeId, command: Command) {
@@ -133,8 +160,7 @@ impl Engine {
             return;
         };
         self.scratch.clear();
-        let Lease { key, token, ttl, .. } = lease;
-        encode(&mut self.scratch, command.verb, By::Source, key, token, *ttl);
+        encode(&mut self.scratch, command.verb, By::Source, lease.subject());
         let session = &mut self.sessions[node.index()];
         if let Err(error) = session.send(&self.scratch, command, true, overdue) {
             self.credit(now, node, command, Vote::NotSent(error));

@@ -7,6 +7,7 @@ use crate::{
     config::RetryPolicy,
     error::{self, AcquireError},
     proto::{
+        command::Verb,
         lease::{Lease, Phase},
         node::{NodeId, NodeSet},
         quorum::Verdict,
@@ -21,7 +22,9 @@ impl Engine {
     pub(super) fn settle(&mut self, now: Time, id: Id<Lease>) {
         while let Some((phase, verdict)) = self.verdict(id) {
             match phase {
-                Phase::Claiming { request } => self.settle_claim(now, id, request, verdict),
+                Phase::Claiming { request } | Phase::Confirming { request } => {
+                    self.settle_claim(now, id, request, verdict);
+                }
                 Phase::Extending { until } => self.settle_extension(now, id, until, verdict),
                 Phase::Held | Phase::Releasing { .. } => self.settle_release(now, id, verdict),
             }
@@ -36,6 +39,11 @@ impl Engine {
         let lease = self.leases.get(id)?;
         let attempt = match lease.phase {
             Phase::Claiming { .. } => &lease.claim,
+            // Until the round is decided. If it is lost, those that are left may be enough for another.
+            Phase::Confirming { .. } => match lease.change.verdict(self.quorum) {
+                Verdict::Won | Verdict::Open => &lease.change,
+                Verdict::Contended | Verdict::NoQuorum => &lease.claim,
+            },
             Phase::Extending { .. } | Phase::Releasing { reported: true } => &lease.change,
             Phase::Held | Phase::Releasing { reported: false } => return None,
         };
@@ -57,7 +65,33 @@ impl Engine {
         }
     }
 
+    /// The second round of a fenced lock: the highest count is proposed to the nodes that have granted it. Says whether
+    /// there is time for it.
+    fn begin_confirmation(&mut self, now: Time, id: Id<Lease>, by: Id<Request>) -> bool {
+        let nodes = self.nodes();
+        let (Some(lease), Some(request)) = (self.leases.get_mut(id), self.requests.get(by)) else {
+            return false;
+        };
+        let deadline = request.attempt_deadline(now).min(lease.valid_until);
+        if deadline <= now {
+            return false;
+        }
+        lease.phase = Phase::Confirming { request: by };
+        lease.fence.propose(lease.claim.granted(nodes.clone()));
+        let to = lease.begin_change(nodes, Verb::Confirm, now, deadline);
+        self.broadcast(now, id, Verb::Confirm, to);
+        true
+    }
+
     fn settle_claim(&mut self, now: Time, id: Id<Lease>, by: Id<Request>, verdict: Verdict) {
+        let nodes = self.nodes();
+        let Some(lease) = self.leases.get_mut(id) else {
+            return;
+        };
+        let complete = verdict == Verdict::Won && lease.is_complete(nodes, self.quorum);
+        if verdict == Verdict::Won && !complete && self.begin_confirmation(now, id, by) {
+            return;
+        }
         let (Some(lease), Some(request)) = (self.leases.get_mut(id), self.requests.get_mut(by))
         else {
             return;
@@ -71,13 +105,13 @@ impl Engine {
         let in_time = request.deadline.is_none_or(|deadline| now <= deadline);
         let valid = in_time && !validity.is_zero() && validity >= request.min_validity;
         let valid = valid || mutant!(ExpiredGrant);
-        if verdict == Verdict::Won && valid {
+        if complete && valid {
             assert!(validity <= lease.ttl.duration(), "more validity than was asked for");
             lease.phase = Phase::Held;
             self.stats.acquired += 1;
             self.stats.waits.add(now.since(request.asked_at));
-            let Lease { token, valid_until, .. } = *lease;
-            let grant = Grant { lease: id, token, valid_until, attempt };
+            let Lease { token, valid_until, fencing_token, .. } = *lease;
+            let grant = Grant { lease: id, token, valid_until, fencing_token, attempt };
             self.events.push_back(Event::Acquired { request: by, grant });
             // The next one in line would be refused until this lock is given up.
             let RetryPolicy { min, max } = self.settings.retry;

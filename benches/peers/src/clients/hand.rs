@@ -7,7 +7,7 @@ use futures::future::join_all;
 use redis::{Script, aio::MultiplexedConnection};
 use tokio::runtime::Runtime;
 
-use super::{Client, Release, TTL};
+use super::{Client, Release, TTL, many};
 use crate::Result;
 
 pub struct Hand {
@@ -85,7 +85,7 @@ impl Client for Hand {
         let task = |caller: usize| {
             let nodes = self.nodes.clone();
             self.runtime.spawn(async move {
-                let (resource, mut pairs) = (format!("many-{caller}"), 0);
+                let (resource, mut pairs) = (many(caller), 0);
                 while Instant::now() < end {
                     let token = nodes.acquire(&resource).await.ok_or("not acquired")?;
                     nodes.release(&resource, &token).await;

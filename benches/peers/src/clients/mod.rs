@@ -28,6 +28,11 @@ pub trait Client {
     fn many(&self, callers: usize, time: Duration) -> Option<Result<u64>>;
 }
 
+/// What one of many callers locks. No other process's: what one leaves behind is not to stand in another's way.
+fn many(caller: usize) -> String {
+    format!("many-{}-{caller}", std::process::id())
+}
+
 pub fn connect(kind: &str, urls: &[String]) -> Result<Box<dyn Client>> {
     Ok(match kind {
         "quorlock-local" => Box::new(local::Local::connect(urls)?),

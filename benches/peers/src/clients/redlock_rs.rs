@@ -7,7 +7,7 @@ use std::{
 
 use redlock::RedLock;
 
-use super::{Client, Release, TTL};
+use super::{Client, Release, TTL, many};
 use crate::Result;
 
 pub struct Redlock {
@@ -45,7 +45,7 @@ impl Client for Redlock {
     fn many(&self, callers: usize, time: Duration) -> Option<Result<u64>> {
         let end = Instant::now() + time;
         let work = |caller: usize| {
-            let (resource, mut pairs) = (format!("many-{caller}"), 0);
+            let (resource, mut pairs) = (many(caller), 0);
             while Instant::now() < end {
                 let release = self.try_acquire(&resource).map_err(|error| error.to_string())?;
                 release().map_err(|error| error.to_string())?;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rslock::LockManager;
 use tokio::runtime::Runtime;
 
-use super::{Client, Release, TTL};
+use super::{Client, Release, TTL, many};
 use crate::Result;
 
 pub struct Rslock {
@@ -49,7 +49,7 @@ impl Client for Rslock {
         let task = |caller: usize| {
             let manager = self.once.clone();
             self.runtime.spawn(async move {
-                let (resource, mut pairs) = (format!("many-{caller}"), 0);
+                let (resource, mut pairs) = (many(caller), 0);
                 while Instant::now() < end {
                     let lock = manager.lock(resource.as_bytes(), TTL).await;
                     manager.unlock(&lock.map_err(|error| format!("{error:?}"))?).await;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use quorlock::Locker;
 use tokio::runtime::Runtime;
 
-use super::{Client, Release, TTL};
+use super::{Client, Release, TTL, many};
 use crate::Result;
 
 pub struct Shared {
@@ -36,7 +36,7 @@ impl Client for Shared {
         let task = |caller: usize| {
             let locker = self.locker.clone();
             self.runtime.spawn(async move {
-                let (resource, mut pairs) = (format!("many-{caller}"), 0);
+                let (resource, mut pairs) = (many(caller), 0);
                 while Instant::now() < end {
                     let guard = locker.lock(&resource).ttl(TTL).try_acquire_async().await;
                     let guard = guard.map_err(|error| error.to_string())?;

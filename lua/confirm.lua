@@ -1,0 +1,16 @@
+-- Raises the counter to what is proposed, where the key still holds our token.
+-- Replies "count COUNT ID" or "gone ID", ID being the start of our token. Only a count that is exactly what was
+-- proposed makes the proposal a fencing token: a higher one was counted for somebody else.
+local id = string.sub(ARGV[1], 1, 8)
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then
+  return 'gone ' .. id
+end
+local count = redis.call('HGET', KEYS[2], 'count') or '0'
+if not tonumber(count) then
+  return redis.error_reply('FENCING the counter of this lock is no number that can go up')
+end
+if tonumber(count) < tonumber(ARGV[2]) then
+  count = ARGV[2]
+  redis.call('HSET', KEYS[2], 'count', count)
+end
+return 'count ' .. count .. ' ' .. id
