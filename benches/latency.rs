@@ -26,7 +26,7 @@ use std::{
 
 use contenders::{Blocking, Contender, Future, Local};
 use floor::{Floor, How};
-use quorlock::{Builder, LocalLocker, Locker, testing::Servers};
+use quorlock::{Builder, Fencing, LocalLocker, Locker, testing::Servers};
 use report::{Plot, Section};
 use samples::{Samples, Sorted, compared, micros};
 
@@ -61,6 +61,11 @@ fn main() -> Result<()> {
         let (name, servers) = (format!("N = {nodes}, {transport}"), Servers::start(nodes)?);
         tabulate(&mut section, &name, &measure(tried(&transport.urls(&servers))?, rounds)?);
     }
+    section.say(
+        "What a fencing token costs: its script on the servers, and a second round trip where it is confirmed.",
+    );
+    let (name, servers) = ("N = 5, TCP", Servers::start(5)?);
+    tabulate(&mut section, name, &measure(fenced(&servers.tcp_urls())?, rounds)?);
     section.finish()
 }
 
@@ -112,6 +117,18 @@ fn tried(urls: &[String]) -> Result<Contenders> {
         ("LocalLocker", Box::new(Local::new(local))),
         ("LocalLocker, spinning", Box::new(Local::new(spinning().connect_local()?))),
         ("Locker, spinning", Box::new(Blocking::new(spinning().connect()?))),
+    ])
+}
+
+fn fenced(urls: &[String]) -> Result<Contenders> {
+    let local =
+        |fencing| Ok::<_, Box<dyn Error>>(Local::fenced(LocalLocker::connect(urls)?, fencing));
+    let plain = local(Fencing::Off)?;
+    Ok(vec![
+        ("floor", Box::new(Floor::connect(urls, "floor", How::Plain)?)),
+        ("LocalLocker", Box::new(plain)),
+        ("LocalLocker, OneRoundTrip", Box::new(local(Fencing::OneRoundTrip)?)),
+        ("LocalLocker, Confirmed", Box::new(local(Fencing::Confirmed)?)),
     ])
 }
 

@@ -13,7 +13,7 @@ use std::{
 };
 
 use quorlock::{
-    LocalLocker, Locker,
+    Fencing, LocalLocker, Locker,
     testing::{Answer, Server, Servers},
 };
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
@@ -51,6 +51,11 @@ fn a_local_locker_allocates_nothing() {
         assert_eq!(released, 0, "N = {nodes}, released");
         let dropped = allocations(|| drop(locker.lock("x").try_acquire().unwrap()));
         assert_eq!(dropped, 0, "N = {nodes}, dropped");
+        for fencing in [Fencing::OneRoundTrip, Fencing::Confirmed] {
+            let request = || locker.lock("z").fencing(fencing).try_acquire().unwrap();
+            let fenced = allocations(|| request().release().unwrap());
+            assert_eq!(fenced, 0, "N = {nodes}, {fencing:?}");
+        }
         let guard = locker.lock("y").try_acquire().unwrap();
         let extended = allocations(|| {
             guard.extend(Duration::from_secs(10)).unwrap();
@@ -155,7 +160,61 @@ fn system_calls_of_a_pair() {
     }
 }
 
-/// By the servers' own books: a `SET` and a run of the release script a pair on each, and not a byte besides.
+/// What the servers have counted, and beside it what a look at their books costs.
+struct Books<'a> {
+    locker: &'a LocalLocker,
+    servers: &'a Servers,
+    looks: Vec<u64>,
+}
+
+/// Of one server.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Entry {
+    set: u64,
+    evalsha: u64,
+    bytes: u64,
+}
+
+impl<'a> Books<'a> {
+    fn new(locker: &'a LocalLocker, servers: &'a Servers) -> Self {
+        let mut books = Self { locker, servers, looks: vec![0; servers.len()] };
+        let _ = books.read();
+        let (before, after) = (books.read(), books.read());
+        let pairs = before.iter().zip(&after);
+        books.looks = pairs.map(|(before, after)| after.bytes - before.bytes).collect();
+        books
+    }
+
+    fn read(&self) -> Vec<Entry> {
+        assert_eq!(self.locker.flush(Duration::from_secs(5)), 0);
+        let figure = |server: &Server, section: &str, name: &str| {
+            let Answer::Text(info) = server.command(&["INFO", section]).unwrap() else { panic!() };
+            let line = info.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.split([',', '\r']).next().unwrap().parse::<u64>().unwrap()
+        };
+        let entry = |server: &Server| Entry {
+            set: figure(server, "commandstats", "cmdstat_set:calls="),
+            evalsha: figure(server, "commandstats", "cmdstat_evalsha:calls="),
+            bytes: figure(server, "stats", "total_net_input_bytes:"),
+        };
+        self.servers.iter().map(entry).collect()
+    }
+
+    /// What `work` makes of them, beside the look.
+    fn of(&self, work: impl FnOnce()) -> Vec<Entry> {
+        let before = self.read();
+        work();
+        let after = self.read();
+        let change = |((before, after), look): ((&Entry, &Entry), &u64)| Entry {
+            set: after.set - before.set,
+            evalsha: after.evalsha - before.evalsha,
+            bytes: after.bytes - before.bytes - look,
+        };
+        before.iter().zip(&after).zip(&self.looks).map(change).collect()
+    }
+}
+
+/// A `SET` and a run of the release script a pair on each server, and not a byte besides.
 #[test]
 fn commands_and_bytes_of_a_pair() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -163,35 +222,35 @@ fn commands_and_bytes_of_a_pair() {
     let locker = connected(&servers);
     let pair = || locker.lock("orders/42").try_acquire().unwrap().release().unwrap();
     pair();
-    let books = || {
-        assert_eq!(locker.flush(Duration::from_secs(5)), 0);
-        let figure = |server: &Server, section: &str, name: &str| {
-            let Answer::Text(info) = server.command(&["INFO", section]).unwrap() else { panic!() };
-            let line = info.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-            line.split([',', '\r']).next().unwrap().parse::<u64>().unwrap()
-        };
-        let of = |server: &Server| {
-            (
-                figure(server, "commandstats", "cmdstat_set:calls="),
-                figure(server, "commandstats", "cmdstat_evalsha:calls="),
-                figure(server, "stats", "total_net_input_bytes:"),
-            )
-        };
-        servers.iter().map(of).collect::<Vec<_>>()
-    };
-    let _ = books();
-    let before = books();
-    let after = books();
-    // What looking at the books costs.
-    let looks: Vec<_> =
-        before.iter().zip(&after).map(|(before, after)| after.2 - before.2).collect();
-    for _ in 0..100 {
-        pair();
-    }
-    let (set, evalsha) = (102, 133);
-    for ((then, now), look) in after.iter().zip(books()).zip(looks) {
-        assert_eq!(now.0 - then.0, 100);
-        assert_eq!(now.1 - then.1, 100);
-        assert_eq!(now.2 - then.2 - look, 100 * (set + evalsha), "bytes");
+    let (set, release) = (102, 133);
+    let each = Entry { set: 100, evalsha: 100, bytes: 100 * (set + release) };
+    let cost = Books::new(&locker, &servers).of(|| (0..100).for_each(|_| pair()));
+    assert_eq!(cost, [each; 3]);
+}
+
+fn counters(servers: &Servers) -> Vec<Answer> {
+    let counter = ["HGET", "orders/42:fencing-counter", "count"];
+    servers.iter().map(|server| server.command(&counter).unwrap()).collect()
+}
+
+/// Two scripts a pair on each server, and a third on the quorum that confirms the token. (The servers book the `SET` in
+/// the script as one too.)
+#[test]
+fn commands_of_a_fenced_pair() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let servers = Servers::start(3).unwrap();
+    let locker = connected(&servers);
+    for (fencing, runs) in [(Fencing::OneRoundTrip, 6), (Fencing::Confirmed, 6 + 2)] {
+        let request = || locker.lock("orders/42").fencing(fencing);
+        let pair = || request().try_acquire().unwrap().release().unwrap();
+        // Until the counters, which begin at each server's own clock, are the same on all.
+        while {
+            pair();
+            locker.flush(Duration::from_secs(5));
+            counters(&servers).windows(2).any(|two| two[0] != two[1])
+        } {}
+        let cost = Books::new(&locker, &servers).of(|| (0..100).for_each(|_| pair()));
+        assert_eq!(cost.iter().map(|entry| entry.evalsha).sum::<u64>(), 100 * runs, "{fencing:?}");
+        assert!(cost.iter().all(|entry| entry.set == 100), "{cost:?}");
     }
 }

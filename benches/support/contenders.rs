@@ -8,7 +8,7 @@ use std::{
     thread::{self, Thread},
 };
 
-use quorlock::{LocalGuard, LocalLocker, LockGuard, Locker};
+use quorlock::{Fencing, LocalGuard, LocalLocker, LockGuard, Locker};
 
 use crate::floor::Floor;
 
@@ -32,18 +32,29 @@ impl Contender for Floor {
 
 pub struct Local {
     pub locker: LocalLocker,
+    fencing: Fencing,
     guard: Option<LocalGuard>,
 }
 
 impl Local {
     pub fn new(locker: LocalLocker) -> Self {
-        Self { locker, guard: None }
+        Self::fenced(locker, Fencing::Off)
+    }
+
+    pub fn fenced(locker: LocalLocker, fencing: Fencing) -> Self {
+        Self { locker, fencing, guard: None }
     }
 }
 
 impl Contender for Local {
     fn acquire(&mut self) -> Result<()> {
-        self.guard = Some(self.locker.lock("local").try_acquire()?);
+        // Each on a resource of its own: they take turns.
+        let resource = match self.fencing {
+            Fencing::Off => "local",
+            Fencing::OneRoundTrip => "once",
+            _ => "twice",
+        };
+        self.guard = Some(self.locker.lock(resource).fencing(self.fencing).try_acquire()?);
         Ok(())
     }
 
