@@ -48,6 +48,8 @@
 //!   paid on the next one. The ttl is the last resort, not the rule.
 //! - A reply is credited to the command that it answers or to nobody, whatever times out.
 //! - Every outcome says what each node said: see [`Attempt`].
+//! - A lock that was asked to have one comes with a [`FencingToken`], by which a store can refuse a holder that was
+//!   paused past its validity; and a [`RestartGuard`] keeps forgetful nodes from voting.
 //!
 //! # Features
 //!
