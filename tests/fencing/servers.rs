@@ -163,19 +163,22 @@ fn a_held_lock_is_put_back_on_a_node_that_was_restarted() {
     let locker = connected_by(builder, &servers);
     let request = locker.lock("r").ttl(secs(60)).fencing(Fencing::Confirmed);
     let guard = request.try_acquire().unwrap();
-    // The third node counts once the others have extended it.
-    guard.extend(secs(60)).unwrap();
+    // A node that came to it late: one extension reads its answer, and after the next one it counts.
+    let let_join = || {
+        for _ in 0..2 {
+            std::thread::sleep(ms(20));
+            guard.extend(secs(60)).unwrap();
+        }
+    };
+    let_join();
     for i in 0..3 {
         servers[i].restart(Data::Wipe).unwrap();
-        // Twice, so that the node counts before the next one forgets.
-        for _ in 0..2 {
-            eventually("the lock is back", || {
-                guard.extend(secs(60)).unwrap();
-                std::thread::sleep(ms(5));
-                servers[i].get("r").unwrap().is_some()
-            });
-        }
-        guard.extend(secs(60)).unwrap();
+        eventually("the lock is back", || {
+            guard.extend(secs(60)).unwrap();
+            std::thread::sleep(ms(5));
+            servers[i].get("r").unwrap().is_some()
+        });
+        let_join();
     }
     assert!(guard.is_valid(), "though every node has forgotten it once");
     guard.release().unwrap();

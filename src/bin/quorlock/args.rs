@@ -86,6 +86,11 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) fencing: bool,
 
+    /// Put the lock back on nodes that were restarted while the command runs, so that it outlives restarts of all nodes,
+    /// one after another.
+    #[arg(long)]
+    repair: bool,
+
     /// Say how long it took to get the lock and what each node voted.
     #[arg(short, long)]
     pub(crate) verbose: bool,
@@ -203,7 +208,8 @@ impl Run {
     }
 
     pub(crate) fn builder(&self) -> Result<Builder, Failure> {
-        let mut builder = self.nodes.builder()?.ttl(self.ttl).restart_guard(self.guard());
+        let builder = self.nodes.builder()?.ttl(self.ttl).restart_guard(self.guard());
+        let mut builder = builder.repair(self.repair);
         if let Some(timeout) = self.node_timeout {
             builder = builder.node_timeout(timeout);
         }
