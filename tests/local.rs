@@ -38,6 +38,21 @@ fn no_quorum(error: AcquireError) -> Attempt {
 
 // The main job.
 
+/// The system asks after peers that are idle, or a firewall would forget all connections at a time.
+#[test]
+#[cfg(target_os = "linux")]
+fn idle_connections_are_kept_alive() {
+    let servers = Servers::start(3).unwrap();
+    let _locker = connected(&servers);
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    for server in servers.iter() {
+        let to_it = format!("0100007F:{:04X}", server.port());
+        let mut rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let row = rows.find(|row| row[2] == to_it && row[3] == "01").expect("a connection");
+        assert!(row[5].starts_with("02:"), "a timer that keeps it alive: {row:?}");
+    }
+}
+
 #[test]
 fn acquire_extend_release() {
     let servers = Servers::start(5).unwrap();

@@ -4,6 +4,7 @@ use std::{
     io::{self, Read, Write},
     net::SocketAddr,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use mio::{
@@ -11,6 +12,7 @@ use mio::{
     event::Source,
     net::{TcpStream, UnixStream},
 };
+use rustix::net::sockopt;
 
 /// Where a stream can lead.
 #[derive(Clone, Debug)]
@@ -82,6 +84,7 @@ impl Socket {
         if let Stream::Tcp(stream) = &self.stream {
             // Every command is complete in its write; waiting for more to come would only delay it.
             stream.set_nodelay(true)?;
+            keep_alive(stream)?;
         }
         self.become_(State::Open, registry)?;
         Ok(true)
@@ -148,6 +151,20 @@ impl Stream {
         }
     }
 }
+
+/// Has the system notice a peer that vanished while nothing was asked of it, within three quarters of a minute, and keeps
+/// what stands between us from forgetting a connection that is idle: else the next lock would find all of them dead.
+fn keep_alive(stream: &TcpStream) -> io::Result<()> {
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, KEEP_ALIVE_AFTER)?;
+    sockopt::set_tcp_keepintvl(stream, KEEP_ALIVE_EVERY)?;
+    Ok(sockopt::set_tcp_keepcnt(stream, KEEP_ALIVE_MISSES)?)
+}
+
+/// Below what firewalls and address translators forget idle connections after, which is minutes.
+const KEEP_ALIVE_AFTER: Duration = Duration::from_secs(30);
+const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(5);
+const KEEP_ALIVE_MISSES: u32 = 3;
 
 /// A Unix socket whose queue is full says so at once, and nothing tells when it no longer is.
 fn connect_unix(path: &Path) -> io::Result<UnixStream> {
