@@ -44,7 +44,7 @@ fn with_repair_a_lock_outlives_restarts_of_all_nodes_one_after_another() {
         servers[i].restart(Data::Wipe).unwrap();
         wait_until("it is back", || servers[i].get("r").unwrap().is_some());
     }
-    std::fs::write(scratch.path("end"), "").unwrap();
+    fs::write(scratch.path("end"), "").unwrap();
     assert_code(&running.output(), 0);
     assert_eq!(keys(&servers), 0);
 }
