@@ -1188,6 +1188,28 @@ fn a_release_that_is_put_off_is_done_once_the_node_works_again() {
     }
 }
 
+/// A master that became a replica has its keys copied to where its name leads next, or has them again itself.
+#[test]
+fn a_release_that_a_replica_refuses_is_owed_to_the_next_master() {
+    let mut world = World::new(3);
+    let grant = world.acquired("r");
+    world.settle();
+    world.nodes[0].instead = Some(Box::new(|command| {
+        command[0].starts_with(b"EVAL").then(|| b"-READONLY You can't write\r\n".into())
+    }));
+    world.release(grant.lease);
+    world.settle();
+    assert!(!world.nodes[0].connected);
+    world.live(Duration::from_secs(10));
+    assert_eq!(world.engine.releasing(), 1);
+    let tries = world.take_logs()[0].len();
+    assert!((6..=20).contains(&tries), "{tries} in ten seconds");
+    world.nodes[0].instead = None;
+    world.live(Duration::from_secs(3));
+    assert_eq!(world.holders("r"), [None, None, None]);
+    assert_eq!(world.engine.releasing(), 0);
+}
+
 #[test]
 fn a_node_that_puts_a_release_off_is_asked_again_though_nothing_else_is_asked_of_it() {
     let mut world = World::new(3);

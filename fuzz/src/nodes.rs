@@ -209,7 +209,9 @@ impl Question {
     fn failure(&self, text: &[u8]) -> Meaning {
         let word = text.split(|byte| *byte == b' ').next().unwrap_or_default();
         match (self, word) {
-            (Self::Release { .. }, b"BUSY" | b"LOADING" | b"MISCONF") => Meaning::PutOff,
+            (Self::Release { .. }, b"BUSY" | b"LOADING" | b"MISCONF" | b"READONLY") => {
+                Meaning::PutOff
+            }
             (
                 Self::Extend { by_source: false, .. } | Self::Release { by_source: false, .. },
                 b"NOSCRIPT",

@@ -15,12 +15,13 @@ use crate::{
     },
 };
 
-/// Whether the node will do it another time: it runs a slow script, loads its data or cannot write to its disk.
+/// Whether the node will do it another time: it runs a slow script, loads its data or cannot write to its disk. Or
+/// whoever has taken its place will: the key was copied there. (Once the key is over, a replica says so.)
 fn is_put_off(vote: &Vote) -> bool {
     let Vote::Failed(NodeError::Server(text)) = vote else {
         return false;
     };
-    matches!(class(text.as_bytes()), b"BUSY" | b"LOADING" | b"MISCONF")
+    matches!(class(text.as_bytes()), b"BUSY" | b"LOADING" | b"MISCONF" | b"READONLY")
 }
 
 impl Engine {
