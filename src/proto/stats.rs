@@ -65,6 +65,9 @@ pub struct NodeStats {
     pub unanswered: u64,
     /// Attempts that were not sent to it.
     pub not_sent: u64,
+    /// Releases that found a key which is no lock (a list, say). It refuses its resource to everybody for as long as it
+    /// is there, and is left alone; [`Builder::status`](crate::Builder::status) says where it is.
+    pub not_locks: u64,
     /// Why its last connection ended, if it did.
     pub last_error: Option<NodeError>,
 }
