@@ -755,7 +755,7 @@ fn the_greeting_is_one_write() {
     let (said, _, world) = handshake(greeting(Some("ann"), Some("pw"), 3), |_| None);
     let [name, version] = SETINFO;
     let hello = "HELLO 3 AUTH ann pw SETNAME me";
-    assert_eq!(said, [hello, "SELECT 3", name, version, "INFO server"]);
+    assert_eq!(said, [hello, "SELECT 3", name, version, "INFO server", "INFO memory"]);
     assert_eq!(world.ready(), 1);
     assert_eq!(world.nodes[0].writes, 1);
 
@@ -787,7 +787,7 @@ fn a_server_without_hello_is_greeted_again_in_resp2() {
             }
         });
         let [name, version] = SETINFO;
-        let rest = ["SELECT 2", name, version, "INFO server"];
+        let rest = ["SELECT 2", name, version, "INFO server", "INFO memory"];
         let first = [&["HELLO 3 AUTH default pw SETNAME me"][..], &rest];
         let second = [&["AUTH pw", "CLIENT SETNAME me"][..], &rest];
         assert_eq!(said, [first.concat(), second.concat()].concat(), "{refusal}");

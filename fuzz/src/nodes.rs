@@ -147,7 +147,7 @@ impl Question {
             [b"CLIENT", b"SETNAME", _] | [b"CLIENT", b"SETINFO", _, _] => Self::Introduce,
             [b"CLIENT", b"TRACKING", b"ON", ..] => Self::Track,
             [b"CLIENT", b"CACHING", b"YES"] => Self::Caching,
-            [b"INFO", b"server"] => Self::Info,
+            [b"INFO", b"server" | b"memory"] => Self::Info,
             [b"SCRIPT", b"LOAD", _] => Self::Load,
             [b"PTTL", key] => Self::Remaining { key: key.into() },
             [b"SET", key, token, b"NX", b"PX", millis] => {

@@ -51,6 +51,9 @@ pub struct NodeStats {
     /// Whether it says which process it is. Where it may not (`INFO` is refused), a restart of it goes unnoticed, and
     /// so does another address of the same server.
     pub identified: bool,
+    /// Whether it throws keys away when its memory is full (`maxmemory-policy` is not `noeviction`): a lock that is held
+    /// may be among them. Also false where it may not be asked.
+    pub evicts: bool,
     /// How often another process answered than before: it was restarted, or something else took its place.
     pub restarts: u64,
     /// Attempts that it granted.
