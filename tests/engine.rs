@@ -755,7 +755,7 @@ fn the_greeting_is_one_write() {
     let (said, _, world) = handshake(greeting(Some("ann"), Some("pw"), 3), |_| None);
     let [name, version] = SETINFO;
     let hello = "HELLO 3 AUTH ann pw SETNAME me";
-    assert_eq!(said, [hello, "SELECT 3", name, version, "INFO server"]);
+    assert_eq!(said, [hello, "SELECT 3", name, version, "INFO server", "INFO memory"]);
     assert_eq!(world.ready(), 1);
     assert_eq!(world.nodes[0].writes, 1);
 
@@ -787,7 +787,7 @@ fn a_server_without_hello_is_greeted_again_in_resp2() {
             }
         });
         let [name, version] = SETINFO;
-        let rest = ["SELECT 2", name, version, "INFO server"];
+        let rest = ["SELECT 2", name, version, "INFO server", "INFO memory"];
         let first = [&["HELLO 3 AUTH default pw SETNAME me"][..], &rest];
         let second = [&["AUTH pw", "CLIENT SETNAME me"][..], &rest];
         assert_eq!(said, [first.concat(), second.concat()].concat(), "{refusal}");
@@ -1186,6 +1186,28 @@ fn a_release_that_is_put_off_is_done_once_the_node_works_again() {
         world.settle();
         assert_eq!(world.engine.releasing(), 0);
     }
+}
+
+/// A master that became a replica has its keys copied to where its name leads next, or has them again itself.
+#[test]
+fn a_release_that_a_replica_refuses_is_owed_to_the_next_master() {
+    let mut world = World::new(3);
+    let grant = world.acquired("r");
+    world.settle();
+    world.nodes[0].instead = Some(Box::new(|command| {
+        command[0].starts_with(b"EVAL").then(|| b"-READONLY You can't write\r\n".into())
+    }));
+    world.release(grant.lease);
+    world.settle();
+    assert!(!world.nodes[0].connected);
+    world.live(Duration::from_secs(10));
+    assert_eq!(world.engine.releasing(), 1);
+    let tries = world.take_logs()[0].len();
+    assert!((6..=20).contains(&tries), "{tries} in ten seconds");
+    world.nodes[0].instead = None;
+    world.live(Duration::from_secs(3));
+    assert_eq!(world.holders("r"), [None, None, None]);
+    assert_eq!(world.engine.releasing(), 0);
 }
 
 #[test]

@@ -9,31 +9,20 @@ use std::{
 };
 
 use quorlock::{
-    AcquireError, Attempt, Builder, ConfigError, ConnectError, Drift, ExtendError, InvalidRequest,
+    AcquireError, Builder, ConfigError, ConnectError, Drift, ExtendError, InvalidRequest,
     LocalLocker, NodeError, ReleaseError, RestartGuard, RetryPolicy, Vote,
     testing::{Answer, Data, Server, Servers},
 };
 use support::{
-    connected, connected_by, eventually, ms,
+    connected, connected_by, eventually, ms, no_quorum,
     proxy::{Cut, Flow, Plan, Proxy},
-    secs, values,
+    said, secs, values,
 };
 
 /// A locker with every node connected: a quorum is enough to connect, and on a busy machine the others are late.
 /// A locker that takes restarted servers as they are.
 fn unguarded(servers: &Servers) -> LocalLocker {
     connected_by(Builder::new().restart_guard(RestartGuard::Off), servers)
-}
-
-fn said(attempt: &Attempt) -> Vec<String> {
-    attempt.votes().map(|(_, vote)| vote.to_string()).collect()
-}
-
-fn no_quorum(error: AcquireError) -> Attempt {
-    match error {
-        AcquireError::NoQuorum(attempt) => *attempt,
-        error => panic!("{error:?}"),
-    }
 }
 
 // The main job.
@@ -177,18 +166,6 @@ fn a_drop_releases_without_waiting_for_replies() {
     for server in servers.iter() {
         server.resume().unwrap();
     }
-    eventually("the release arrives", || values(&servers, "r") == [None, None, None]);
-}
-
-#[test]
-fn a_panic_releases_on_its_way_out() {
-    let servers = Servers::start(3).unwrap();
-    let locker = connected(&servers);
-    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        let _guard = locker.lock("r").try_acquire().unwrap();
-        std::panic::resume_unwind(Box::new("work failed"));
-    }));
-    assert!(result.is_err());
     eventually("the release arrives", || values(&servers, "r") == [None, None, None]);
 }
 
@@ -504,20 +481,6 @@ fn a_name_that_does_not_resolve_is_one_failed_node() {
 }
 
 #[test]
-fn connections_that_were_closed_while_idle_cost_nothing() {
-    let servers = Servers::start_each(3, Server::builder().config("timeout", "1")).unwrap();
-    let locker = connected(&servers);
-    locker.lock("r").try_acquire().unwrap().release().unwrap();
-    eventually("the servers hang up", || {
-        servers.iter().all(|server| {
-            let Answer::Text(list) = server.command(&["CLIENT", "LIST"]).unwrap() else { panic!() };
-            !list.contains("name=quorlock")
-        })
-    });
-    locker.lock("r").try_acquire().unwrap().release().unwrap();
-}
-
-#[test]
 fn servers_that_were_restarted_while_idle_cost_nothing() {
     let mut servers = Servers::start(3).unwrap();
     let locker = unguarded(&servers);
@@ -526,53 +489,6 @@ fn servers_that_were_restarted_while_idle_cost_nothing() {
         servers[i].restart(Data::Wipe).unwrap();
     }
     locker.lock("r").try_acquire().unwrap().release().unwrap();
-}
-
-#[test]
-fn what_a_server_refuses_is_no_vote_and_in_its_words() {
-    let servers = Servers::start(3).unwrap();
-    let locker = connected(&servers);
-    for server in &servers[..2] {
-        server.command(&["CONFIG", "SET", "maxmemory", "1"]).unwrap();
-    }
-    let attempt = no_quorum(locker.lock("r").try_acquire().unwrap_err());
-    assert!(said(&attempt)[0].starts_with("OOM command not allowed"), "{attempt}");
-    for server in &servers[..2] {
-        server.command(&["CONFIG", "SET", "maxmemory", "0"]).unwrap();
-        server.command(&["REPLICAOF", "127.0.0.1", "1"]).unwrap();
-    }
-    let attempt = no_quorum(locker.lock("r").try_acquire().unwrap_err());
-    assert!(said(&attempt)[0].starts_with("READONLY"), "{attempt}");
-    for server in &servers[..2] {
-        server.command(&["REPLICAOF", "NO", "ONE"]).unwrap();
-    }
-    locker.lock("r").try_acquire().unwrap().release().unwrap();
-}
-
-#[test]
-fn a_full_server_still_extends_and_releases() {
-    let servers = Servers::start(3).unwrap();
-    let locker = connected(&servers);
-    let guard = locker.lock("r").try_acquire().unwrap();
-    for server in servers.iter() {
-        server.command(&["CONFIG", "SET", "maxmemory", "1"]).unwrap();
-    }
-    guard.extend(secs(5)).unwrap();
-    guard.release().unwrap();
-}
-
-#[test]
-fn a_key_that_is_no_lock_is_taken_for_taken_and_left_alone() {
-    let servers = Servers::start(3).unwrap();
-    let locker = connected(&servers);
-    for server in servers.iter() {
-        server.command(&["RPUSH", "r", "x"]).unwrap();
-    }
-    assert!(locker.lock("r").try_acquire().unwrap_err().is_contended());
-    locker.flush(secs(1));
-    for server in servers.iter() {
-        assert_eq!(server.command(&["TYPE", "r"]).unwrap(), Answer::Text("list".into()));
-    }
 }
 
 // Credentials, databases.
@@ -621,23 +537,6 @@ fn the_rights_that_the_readme_names_are_enough() {
     let locker = builder.key_prefix("other:").connect_local().unwrap();
     let attempt = no_quorum(locker.lock("r").try_acquire().unwrap_err());
     assert!(said(&attempt)[0].starts_with("NOPERM"), "{attempt}");
-}
-
-#[test]
-fn one_server_under_two_addresses_is_refused() {
-    let server = Server::start().unwrap();
-    let error = LocalLocker::connect([server.tcp_url(), server.unix_url()]).unwrap_err();
-    assert!(error.to_string().contains("the same server as "), "{error}");
-}
-
-#[test]
-fn a_server_that_is_full_of_clients_says_so() {
-    let server = Server::builder().config("maxclients", "1").start().unwrap();
-    let first = LocalLocker::connect([server.tcp_url()]).unwrap();
-    let builder = Builder::new().node(server.tcp_url()).connect_timeout(ms(200));
-    let error = builder.connect_local().unwrap_err();
-    assert!(error.to_string().contains("ERR max number of clients reached"), "{error}");
-    first.lock("r").try_acquire().unwrap().release().unwrap();
 }
 
 // Exact counts.

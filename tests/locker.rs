@@ -309,7 +309,9 @@ fn callers_that_come_together_share_their_writes() {
     let servers = Servers::start(3).unwrap();
     let proxies: Vec<_> =
         servers.iter().map(|server| Proxy::start(server.tcp_url()).unwrap()).collect();
-    let locker = Locker::connect(proxies.iter().map(Proxy::url)).unwrap();
+    // A thousand at once take their time on a busy machine.
+    let builder = Builder::new().nodes(proxies.iter().map(Proxy::url)).node_timeout(secs(10));
+    let locker = builder.connect().unwrap();
     let before = proxies[0].chunks();
     let acquires: Vec<_> =
         (0..1000).map(|i| locker.lock(&format!("r{i}")).try_acquire_async()).collect();

@@ -147,7 +147,7 @@ impl Question {
             [b"CLIENT", b"SETNAME", _] | [b"CLIENT", b"SETINFO", _, _] => Self::Introduce,
             [b"CLIENT", b"TRACKING", b"ON", ..] => Self::Track,
             [b"CLIENT", b"CACHING", b"YES"] => Self::Caching,
-            [b"INFO", b"server"] => Self::Info,
+            [b"INFO", b"server" | b"memory"] => Self::Info,
             [b"SCRIPT", b"LOAD", _] => Self::Load,
             [b"PTTL", key] => Self::Remaining { key: key.into() },
             [b"SET", key, token, b"NX", b"PX", millis] => {
@@ -209,7 +209,9 @@ impl Question {
     fn failure(&self, text: &[u8]) -> Meaning {
         let word = text.split(|byte| *byte == b' ').next().unwrap_or_default();
         match (self, word) {
-            (Self::Release { .. }, b"BUSY" | b"LOADING" | b"MISCONF") => Meaning::PutOff,
+            (Self::Release { .. }, b"BUSY" | b"LOADING" | b"MISCONF" | b"READONLY") => {
+                Meaning::PutOff
+            }
             (
                 Self::Extend { by_source: false, .. } | Self::Release { by_source: false, .. },
                 b"NOSCRIPT",

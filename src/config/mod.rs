@@ -86,6 +86,8 @@ impl Builder {
     /// Adds a node by its URL; [`NodeConfig`] says how one is written.
     ///
     /// Nodes are independent masters: a replica of another node, or a second address of it, is not one more.
+    /// To change the set, stop all clients, wait for the longest ttl, and start them with the new one.
+    ///
     /// There may be 1 to 15 of them. One node is a plain lock that is as available as its server. An even
     /// number is safe but buys nothing: four nodes outlive one failure, as three do.
     pub fn node(mut self, url: impl AsRef<str>) -> Self {

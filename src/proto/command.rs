@@ -153,6 +153,10 @@ fn refusal(verb: Verb, text: &[u8]) -> Ballot {
     match class(text) {
         b"NOSCRIPT" if verb != Verb::Acquire => Ballot::NoScript,
         b"NOPERM" => Ballot::Failed(NodeError::Auth(words(text))),
+        // Of a cluster, which is no independent master.
+        b"ASK" | b"CLUSTERDOWN" | b"CROSSSLOT" | b"MOVED" => {
+            Ballot::Failed(NodeError::Config(words(text)))
+        }
         _ => Ballot::Failed(NodeError::Server(words(text))),
     }
 }

@@ -40,6 +40,8 @@ pub struct Identity {
     pub uptime_secs: Option<u64>,
     /// Whether it keeps an append-only file. Asked only where it matters.
     pub persisted: bool,
+    /// Whether it throws keys away when its memory is full.
+    pub evicts: bool,
 }
 
 #[derive(Debug)]
@@ -126,6 +128,7 @@ impl Handshake {
             say(Step::Track, &[b"CLIENT", b"TRACKING", b"ON", b"OPTIN", b"NOLOOP"]);
         }
         say(Step::Info, &[b"INFO", b"server"]);
+        say(Step::Info, &[b"INFO", b"memory"]);
         if greeting.persistence {
             say(Step::Info, &[b"INFO", b"persistence"]);
         }
@@ -210,10 +213,14 @@ impl Handshake {
     }
 
     fn identify(&mut self, info: &str) {
+        let mut limited = false;
         for (field, value) in info.lines().filter_map(|line| line.split_once(':')) {
             match field {
                 "run_id" => self.identity.run_id = Some(value.into()),
                 "uptime_in_seconds" => self.identity.uptime_secs = value.parse().ok(),
+                // In this order, in every version.
+                "maxmemory" => limited = value != "0",
+                "maxmemory_policy" => self.identity.evicts = limited && value != "noeviction",
                 "aof_enabled" => self.identity.persisted = value == "1",
                 "redis_mode" if value == "cluster" => {
                     let cluster = || config("in cluster mode: not an independent master");

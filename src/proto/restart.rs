@@ -92,7 +92,7 @@ mod tests {
     }
 
     fn identity(run_id: &str, uptime: u64) -> Identity {
-        Identity { run_id: Some(run_id.into()), uptime_secs: Some(uptime), persisted: false }
+        Identity { run_id: Some(run_id.into()), uptime_secs: Some(uptime), ..Identity::default() }
     }
 
     fn watched(guard: RestartGuard) -> Restarts {

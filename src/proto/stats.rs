@@ -51,6 +51,9 @@ pub struct NodeStats {
     /// Whether it says which process it is. Where it may not (`INFO` is refused), a restart of it goes unnoticed, and
     /// so does another address of the same server.
     pub identified: bool,
+    /// Whether it throws keys away when its memory is full (`maxmemory-policy` is not `noeviction`): a lock that is held
+    /// may be among them. Also false where it may not be asked.
+    pub evicts: bool,
     /// How often another process answered than before: it was restarted, or something else took its place.
     pub restarts: u64,
     /// Attempts that it granted.
@@ -65,6 +68,9 @@ pub struct NodeStats {
     pub unanswered: u64,
     /// Attempts that were not sent to it.
     pub not_sent: u64,
+    /// Releases that found a key which is no lock (a list, say). It refuses its resource to everybody for as long as it
+    /// is there, and is left alone; [`Builder::status`](crate::Builder::status) says where it is.
+    pub not_locks: u64,
     /// Why its last connection ended, if it did.
     pub last_error: Option<NodeError>,
 }

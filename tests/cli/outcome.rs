@@ -194,6 +194,24 @@ fn nodes_that_may_not_be_asked_who_they_are_are_named_once() {
 }
 
 #[test]
+fn nodes_that_throw_keys_away_are_named_once() {
+    let servers = servers(3);
+    for (name, value) in [("maxmemory-policy", "allkeys-lru"), ("maxmemory", "100mb")] {
+        servers[2].command(&["CONFIG", "SET", name, value]).unwrap();
+    }
+    let said = output(&mut run(&servers, &["--restart-guard", "off", "r", "--", "true"]));
+    assert_code(&said, 0);
+    let name = servers[2].tcp_url().replace("redis://", "");
+    assert_eq!(
+        stderr(&said),
+        format!(
+            "quorlock: {name} throws keys away when its memory is full (maxmemory-policy): \
+             a lock that is held may be among them\n"
+        )
+    );
+}
+
+#[test]
 fn a_minority_that_fails_changes_nothing() {
     let mut servers = servers(3);
     servers[0].kill().unwrap();

@@ -73,22 +73,37 @@ fn the_lock_is_kept_until_the_command_has_ended() {
     assert_eq!(keys(&servers), 0);
 }
 
+/// None of them ends us and leaves the lock to its ttl.
 #[test]
 fn other_signals_are_passed_on() {
     let servers = servers(1);
     let scratch = Scratch::new("usr");
-    let line = format!(
-        "trap 'exit 11' USR1; trap 'exit 12' USR2; trap 'exit 13' QUIT; trap 'exit 14' HUP; \
-         echo ready > {}; while :; do sleep 0.05; done",
-        scratch.text("ready")
-    );
-    for (signal, expected) in
-        [(Signal::USR1, 11), (Signal::USR2, 12), (Signal::QUIT, 13), (Signal::HUP, 14)]
-    {
+    for signal in [
+        Signal::HUP,
+        Signal::QUIT,
+        Signal::ABORT,
+        Signal::USR1,
+        Signal::USR2,
+        Signal::ALARM,
+        Signal::VTALARM,
+        Signal::PROF,
+        Signal::XCPU,
+        Signal::XFSZ,
+        Signal::IO,
+        #[cfg(target_os = "linux")]
+        Signal::POWER,
+    ] {
+        let line = format!(
+            "trap 'exit 99' {}; echo ready > {}; while :; do sleep 0.05; done",
+            signal.as_raw(),
+            scratch.text("ready")
+        );
         let running = start(&mut run(&servers, &["r", "-c", &line]));
         scratch.line("ready");
         running.signal(signal);
-        assert_code(&running.output(), expected);
+        let output = running.output();
+        assert_eq!(output.status.code(), Some(99), "{signal:?}: {output:?}");
+        assert_eq!(keys(&servers), 0, "{signal:?}");
         fs::remove_file(scratch.path("ready")).unwrap();
     }
 }

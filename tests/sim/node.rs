@@ -131,7 +131,7 @@ impl Refusal {
 
     /// Whether the client is to come back with a release.
     fn puts_off(self) -> bool {
-        matches!(self, Self::Busy | Self::Loading | Self::Misconf)
+        matches!(self, Self::Busy | Self::Loading | Self::Misconf | Self::ReadOnly)
     }
 
     fn applies(self, command: Command, key_is_there: bool) -> bool {

@@ -1,14 +1,22 @@
-//! What the tests share: a fault proxy, a server that answers as a test likes, and small helpers.
+//! What the tests share: a fault proxy, a server that answers as a test likes, a clock that can be set, and small
+//! helpers.
 #![allow(clippy::as_conversions, clippy::unwrap_used)] // test code, outside of test functions
 #![allow(dead_code, unreachable_pub)] // every test binary uses its own part
 
 pub mod fake;
+pub mod preload;
 pub mod proxy;
 
-use std::time::{Duration, Instant};
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::PathBuf,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::{Duration, Instant},
+};
 
 use quorlock::{
-    Builder, LocalLocker,
+    AcquireError, Attempt, Builder, LocalLocker, Locker,
     testing::{Server, Servers},
 };
 
@@ -23,6 +31,53 @@ pub fn ms(millis: u64) -> Duration {
 /// What a key holds on each server.
 pub fn values(servers: &[Server], key: &str) -> Vec<Option<String>> {
     servers.iter().map(|server| server.get(key).unwrap()).collect()
+}
+
+/// Every node's vote, in words.
+pub fn said(attempt: &Attempt) -> Vec<String> {
+    attempt.votes().map(|(_, vote)| vote.to_string()).collect()
+}
+
+/// The record of an attempt that too few nodes answered.
+#[track_caller]
+pub fn no_quorum(error: AcquireError) -> Attempt {
+    match error {
+        AcquireError::NoQuorum(attempt) => *attempt,
+        error => panic!("{error:?}"),
+    }
+}
+
+/// An address that leads to one server, and later to another, as a name or a virtual IP does: a link to its socket.
+pub struct Address {
+    link: PathBuf,
+}
+
+impl Address {
+    pub fn of(server: &Server) -> Self {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("quorlock-link-{}-{count}", std::process::id());
+        let address = Self { link: std::env::temp_dir().join(name) };
+        address.lead_to(server);
+        address
+    }
+
+    pub fn url(&self) -> String {
+        format!("unix:{}", self.link.display())
+    }
+
+    /// For connections from now on.
+    pub fn lead_to(&self, server: &Server) {
+        let new = self.link.with_extension("new");
+        symlink(server.socket_path(), &new).unwrap();
+        fs::rename(new, &self.link).unwrap();
+    }
+}
+
+impl Drop for Address {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.link);
+    }
 }
 
 /// A locker of which every node is connected: `connect` itself is content with a quorum.
@@ -41,6 +96,23 @@ pub fn connected_by(builder: Builder, servers: &Servers) -> LocalLocker {
     });
     locker.flush(secs(1));
     locker
+}
+
+/// The same with settings that give the nodes all the time that a busy machine may take.
+pub fn patient(servers: &Servers) -> LocalLocker {
+    connected_by(Builder::new().node_timeout(secs(5)), servers)
+}
+
+/// And for many threads.
+pub fn patient_shared(urls: impl IntoIterator<Item: AsRef<str>>) -> Locker {
+    let locker = Builder::new().nodes(urls).node_timeout(secs(5)).connect().unwrap();
+    eventually("all are connected", || is_ready(&locker));
+    locker
+}
+
+/// Whether every node is connected.
+pub fn is_ready(locker: &Locker) -> bool {
+    locker.stats().unwrap().nodes.iter().all(|node| node.ready)
 }
 
 /// Waits for what must come true by itself.

@@ -10,7 +10,7 @@ use std::{
 
 use quorlock::{
     AcquireError, Attempt, Builder, ConnectError, Fencing, KeepAlive, LockGuard, Locker,
-    LostSignal, ReleaseError, RestartGuard,
+    LostSignal, NodeStats, ReleaseError, RestartGuard,
 };
 
 use crate::{
@@ -32,9 +32,7 @@ pub(crate) fn main(options: &Run) -> Result<u8, Failure> {
     let started = Instant::now();
     let mut patience = Patience::new(options.wait(), sender.clone(), &events);
     let locker = connect(&builder, &mut patience)?;
-    if options.guard() != RestartGuard::Off {
-        warn_of_unknown(&locker);
-    }
+    warn_of_nodes(&locker, options.guard());
     let result = acquire(&locker, options, &patience).and_then(|guard| {
         if options.verbose {
             say(format_args!("locked in {:.1?}", started.elapsed()));
@@ -50,10 +48,17 @@ pub(crate) fn main(options: &Run) -> Result<u8, Failure> {
     result
 }
 
-/// Nodes that may not be asked who they are.
-fn warn_of_unknown(locker: &Locker) {
+/// Nodes that may forget, by what they say or because they may not be asked.
+fn warn_of_nodes(locker: &Locker, guard: RestartGuard) {
     let nodes = locker.stats().unwrap_or_default().nodes;
-    for node in nodes.iter().filter(|node| node.ready && !node.identified) {
+    for node in nodes.iter().filter(|node| node.ready && node.evicts) {
+        say(format_args!(
+            "{} throws keys away when its memory is full (maxmemory-policy): a lock that is held may be among them",
+            node.name
+        ));
+    }
+    let unknown = |node: &&NodeStats| node.ready && !node.identified && guard != RestartGuard::Off;
+    for node in nodes.iter().filter(unknown) {
         say(format_args!(
             "{} does not say when it was started (INFO is refused): a restart of it goes unnoticed",
             node.name

@@ -21,14 +21,17 @@ pub(crate) enum Event {
     ChildSuspended,
 }
 
-/// Sends every signal that would end or suspend us, and `CONT`, as an event from now on.
+/// Sends every signal that somebody may send us to end or suspend us, and `CONT`, as an event from now on.
+///
+/// Not those that no process can take (`KILL`, `STOP`), those that the system sends for a fault of our own (`SEGV`,
+/// `BUS`, `SYS` …), those that a terminal sends to who uses it in the background, and the real-time signals.
 ///
 /// A signal that was ignored when we were started (`nohup`) stays ignored, also for the command: a handler
 /// would end that.
 pub(crate) fn listen(events: Sender<Event>) -> io::Result<()> {
     let ignored = ignored_mask();
-    let signals = HANDLED.map(Signal::as_raw);
-    let handled = signals.into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
+    let signals = HANDLED.iter().copied().map(Signal::as_raw);
+    let handled = signals.filter(|signal| ignored >> (signal - 1) & 1 == 0);
     let mut signals = Signals::new(handled)?;
     let forward = move || {
         for signal in signals.forever().filter_map(Signal::from_named_raw) {
@@ -54,13 +57,24 @@ fn ignored_mask() -> u64 {
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
-const HANDLED: [Signal; 8] = [
+const HANDLED: &[Signal] = &[
     Signal::HUP,
     Signal::INT,
     Signal::QUIT,
+    Signal::ABORT, // A watchdog's: systemd sends it.
+    Signal::ALARM,
     Signal::TERM,
     Signal::USR1,
     Signal::USR2,
+    Signal::XCPU,
+    Signal::XFSZ,
+    Signal::VTALARM,
+    Signal::PROF,
+    Signal::IO,
+    #[cfg(target_os = "linux")]
+    Signal::POWER,
+    #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+    Signal::STKFLT,
     Signal::CONT,
     Signal::TSTP,
 ];

@@ -145,6 +145,7 @@ impl Engine {
         for (node, (session, restarts)) in stats.nodes.iter_mut().zip(nodes) {
             node.ready = session.is_ready();
             node.identified = session.identity().run_id.is_some();
+            node.evicts = session.identity().evicts;
             node.restarts = restarts.seen();
             node.last_error = session.ended_by().cloned();
         }

@@ -15,12 +15,18 @@ use crate::{
     },
 };
 
-/// Whether the node will do it another time: it runs a slow script, loads its data or cannot write to its disk.
+/// Whether the node will do it another time: it runs a slow script, loads its data or cannot write to its disk. Or
+/// whoever has taken its place will: the key was copied there. (Once the key is over, a replica says so.)
 fn is_put_off(vote: &Vote) -> bool {
     let Vote::Failed(NodeError::Server(text)) = vote else {
         return false;
     };
-    matches!(class(text.as_bytes()), b"BUSY" | b"LOADING" | b"MISCONF")
+    matches!(class(text.as_bytes()), b"BUSY" | b"LOADING" | b"MISCONF" | b"READONLY")
+}
+
+/// Whether the key holds something that no lock's key does.
+fn is_of_no_lock(vote: &Vote) -> bool {
+    matches!(vote, Vote::Failed(NodeError::Server(text)) if class(text.as_bytes()) == b"WRONGTYPE")
 }
 
 impl Engine {
@@ -116,6 +122,9 @@ impl Engine {
             Ballot::NoScript => return self.send_source(now, node, command),
             Ballot::Refused => Vote::Refused,
         };
+        if command.verb == Verb::Release && is_of_no_lock(&vote) {
+            self.stats.nodes[node.index()].not_locks += 1;
+        }
         mutant!(LateReplyCredited => if self.credit_another(now, node, command, &vote) { return });
         let Some(lease) = self.leases.get_mut(command.lease) else {
             self.stats.abandoned_replies += 1;
