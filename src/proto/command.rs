@@ -150,6 +150,7 @@ fn counted(text: &[u8], granted: &[u8], refused: &[u8]) -> Result<Ballot, Protoc
 }
 
 fn refusal(verb: Verb, text: &[u8]) -> Ballot {
+    let text = unwrapped(text);
     match class(text) {
         b"NOSCRIPT" if verb != Verb::Acquire => Ballot::NoScript,
         b"NOPERM" => Ballot::Failed(NodeError::Auth(words(text))),
@@ -167,6 +168,21 @@ pub fn class(text: &[u8]) -> &[u8] {
     text.split(|byte| *byte == b' ').next().unwrap_or_default()
 }
 
+/// What a command within a script was refused with. Up to version 6 Redis wraps it: `ERR Error running script (call to
+/// f_…): @user_script:4: WRONGTYPE …`, or `… @user_script:6: @user_script: 6: -MISCONF …`.
+fn unwrapped(text: &[u8]) -> &[u8] {
+    const START: &[u8] = b"ERR Error running script ";
+    const PLACE: &[u8] = b"@user_script:";
+    let place = text.windows(PLACE.len()).rposition(|window| window == PLACE);
+    let Some(place) = place.filter(|_| text.starts_with(START)) else {
+        return text;
+    };
+    let line = &text[place + PLACE.len()..];
+    let end = line.windows(2).position(|window| window == b": ");
+    let error = end.map_or(text, |end| &line[end + 2..]);
+    error.strip_prefix(b"-").unwrap_or(error)
+}
+
 /// Whether an error tells of a server that is no longer what it was when we connected: a master of ours, with
 /// us logged in. Another connection, to wherever the name leads by then, may be better.
 pub fn is_stale(text: &str) -> bool {
@@ -179,4 +195,28 @@ pub fn words(text: &[u8]) -> Arc<str> {
     let cut = &text[..text.len().min(LEN_MAX)];
     let ellipsis = if cut.len() < text.len() { "…" } else { "" };
     format!("{}{ellipsis}", cut.escape_ascii()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_from_within_a_script_is_taken_out_of_its_wrapping() {
+        let start = "ERR Error running script (call to f_41c9): @user_script:6: ";
+        for (rest, expected) in [
+            ("WRONGTYPE Operation", "WRONGTYPE Operation"),
+            ("@user_script: 6: -READONLY You can't: no", "READONLY You can't: no"),
+            ("@user_script: 6: The user may not", "The user may not"),
+            ("@user_script: 6: -", ""),
+        ] {
+            let text = format!("{start}{rest}");
+            assert_eq!(unwrapped(text.as_bytes()), expected.as_bytes(), "{text}");
+        }
+        for text in
+            ["", "MISCONF @user_script: 6: -x", "ERR Error running script (x): @user_script:6"]
+        {
+            assert_eq!(unwrapped(text.as_bytes()), text.as_bytes());
+        }
+    }
 }
