@@ -809,6 +809,7 @@ fn refusals_are_named_without_the_servers_words() {
         ("HELLO", "-ERR max number of clients reached", "ERR max number of clients reached"),
         ("SELECT", "-ERR DB index pw is out of range", "refused SELECT 7"),
         ("INFO", "$22\r\nredis_mode:cluster\r\npw", "in cluster mode: not an independent master"),
+        ("INFO", "$23\r\nserver_mode:cluster\r\npw", "in cluster mode: not an independent master"),
     ] {
         let (_, votes, mut world) = handshake(greeting(None, Some("pw"), 7), move |command| {
             (command[0] == on.as_bytes()).then(|| format!("{reply}\r\n").into())

@@ -222,7 +222,8 @@ impl Handshake {
                 "maxmemory" => limited = value != "0",
                 "maxmemory_policy" => self.identity.evicts = limited && value != "noeviction",
                 "aof_enabled" => self.identity.persisted = value == "1",
-                "redis_mode" if value == "cluster" => {
+                // Valkey has its own name for it.
+                "redis_mode" | "server_mode" if value == "cluster" => {
                     let cluster = || config("in cluster mode: not an independent master");
                     self.refusal.get_or_insert_with(cluster);
                 }
