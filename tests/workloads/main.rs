@@ -9,6 +9,8 @@ mod client;
 mod history;
 mod nemesis;
 mod process;
+mod set;
+mod store;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -18,6 +20,7 @@ use history::History;
 use nemesis::{Fault, Nemesis};
 use process::{Orders, Process};
 use quorlock::testing::{Answer, Data, Server, Servers};
+use store::{Counts, Store};
 
 const fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
@@ -33,6 +36,7 @@ fn process() {
     match process::part().as_deref() {
         None => {}
         Some("client") => client::run(&Orders::follow()),
+        Some("set") => set::run(&Orders::follow()),
         Some(other) => panic!("{other}"),
     }
 }
@@ -57,6 +61,16 @@ fn two_holders_are_seen_on_servers_that_forget_and_vote_at_once() {
     assert!(seen, "no two holders");
 }
 
+#[test]
+fn a_set_under_a_lock_alone_loses_elements() {
+    add_to_sets(SHORT, Protection::Lock).assert_right();
+}
+
+#[test]
+fn a_set_with_fencing_tokens_loses_nothing() {
+    add_to_sets(SHORT, Protection::FencingTokens).assert_right();
+}
+
 /// As long as it is told to: `make soak`.
 #[test]
 #[ignore = "takes as long as it is told to"]
@@ -71,6 +85,8 @@ fn soak() {
             break;
         }
     };
+    rounds(20, &|time| add_to_sets(time, Protection::Lock).assert_right());
+    rounds(40, &|time| add_to_sets(time, Protection::FencingTokens).assert_right());
     rounds(70, &|time| contend(time, Memory::Kept).assert_right());
     rounds(100, &|time| contend(time, Memory::Guarded).assert_right());
 }
@@ -203,6 +219,65 @@ impl Outcome {
     }
 }
 
+/// What keeps writers of a set apart.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Protection {
+    /// A lock, which is not enough for those who do not look.
+    Lock,
+    /// A lock and a store that compares tokens, which is enough, whatever the servers forget.
+    FencingTokens,
+}
+
+/// What came of clients that added to sets.
+struct Sum {
+    protection: Protection,
+    time: Duration,
+    added: usize,
+    lost: usize,
+    counts: Counts,
+}
+
+/// Clients that add to sets for so long, while the nemesis does what the protection should bear.
+fn add_to_sets(time: Duration, protection: Protection) -> Sum {
+    let (seed, fenced) = (fresh_seed(), protection != Protection::Lock);
+    let store = Store::start(set::SETS, fenced);
+    let address = store.address();
+    let start = move |number, nodes: &str| {
+        let (seed, fenced) = (seed.to_string(), fenced.to_string());
+        let settings =
+            [("NODES", nodes), ("SEED", &seed), ("STORE", &address), ("FENCED", &fenced)];
+        Process::start("set", number, &settings)
+    };
+    // What is lost under a lock alone is lost though every server does its duty.
+    let faults = if fenced { FAULTS } else { &[Fault::PauseClient][..] };
+    let mut nemesis = Nemesis::new(seed, WRITERS, Data::Wipe, faults, start);
+    nemesis.wait_for("added", 1);
+    nemesis.rage(time);
+    nemesis.heal();
+    nemesis.end();
+    nemesis.clients.append(&mut nemesis.fallen);
+    let (added, lost) = set::added_and_lost(&nemesis.clients, &store);
+    Sum { protection, time, added, lost, counts: store.counts() }
+}
+
+impl Sum {
+    fn assert_right(&self) {
+        let Self { protection, time, added, lost, counts } = self;
+        println!(
+            "{protection:?} for {time:?}: {added} elements added, {lost} of them lost, {counts:?}"
+        );
+        assert!(*added as u64 >= 10 * time.as_secs(), "{added} elements added");
+        match protection {
+            Protection::Lock => assert!(*lost > 0, "what the pauses should have lost is there"),
+            Protection::FencingTokens => {
+                assert_eq!(*lost, 0);
+                let at_least = STALE_WRITES_PER_SEC * time.as_secs();
+                assert!(counts.stale_writes >= at_least, "less than {at_least} stale writes");
+            }
+        }
+    }
+}
+
 fn fresh_seed() -> u64 {
     let seed = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as u64;
     println!("seed {seed}");
@@ -225,6 +300,10 @@ const FAULTS: &[Fault] = &[
 ];
 
 const CLIENTS: usize = 5;
+const WRITERS: usize = 4;
+
+/// How many writers must come too late: more than a thousand in a soak of ten minutes.
+const STALE_WRITES_PER_SEC: u64 = 15;
 
 /// For `make test`.
 const SHORT: Duration = secs(5);
