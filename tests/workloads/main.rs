@@ -13,6 +13,7 @@ mod set;
 mod store;
 #[path = "../support/mod.rs"]
 mod support;
+mod tokens;
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -71,12 +72,18 @@ fn a_set_with_fencing_tokens_loses_nothing() {
     add_to_sets(SHORT, Protection::FencingTokens).assert_right();
 }
 
+#[test]
+fn no_token_repeats_where_nodes_lose_the_last_they_counted() {
+    tokens::lose_tails(300);
+}
+
 /// As long as it is told to: `make soak`.
 #[test]
 #[ignore = "takes as long as it is told to"]
 fn soak() {
     let all = secs(std::env::var("SECONDS").expect("SECONDS, please").parse().unwrap());
     let begun = Instant::now();
+    tokens::lose_tails(25 * all.as_secs());
     // Begun anew every now and then, so that neither logs nor sets grow without end.
     let rounds = |until_percent: u32, run: &dyn Fn(Duration)| loop {
         let left = (all * until_percent / 100).saturating_sub(begun.elapsed());
