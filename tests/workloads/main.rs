@@ -92,9 +92,9 @@ fn soak() {
             break;
         }
     };
-    rounds(20, &|time| add_to_sets(time, Protection::Lock).assert_right());
-    rounds(40, &|time| add_to_sets(time, Protection::FencingTokens).assert_right());
-    rounds(70, &|time| contend(time, Memory::Kept).assert_right());
+    rounds(18, &|time| add_to_sets(time, Protection::Lock).assert_right());
+    rounds(45, &|time| add_to_sets(time, Protection::FencingTokens).assert_right());
+    rounds(72, &|time| contend(time, Memory::Kept).assert_right());
     rounds(100, &|time| contend(time, Memory::Guarded).assert_right());
 }
 
@@ -218,7 +218,7 @@ impl Outcome {
         // A run in which nothing happened has shown nothing.
         let secs = time.as_secs() as usize;
         assert!(locks >= 5 * secs, "{locks} locks");
-        assert!(extensions >= secs, "{extensions} extensions");
+        assert!(2 * extensions >= secs, "{extensions} extensions");
         assert!(history.fenced.len() >= secs, "{} fencing tokens", history.fenced.len());
         assert!(released >= 2 * secs, "{released} releases");
         let strikes: u64 = nemesis.tally.values().sum();
@@ -310,7 +310,7 @@ const CLIENTS: usize = 5;
 const WRITERS: usize = 4;
 
 /// How many writers must come too late: more than a thousand in a soak of ten minutes.
-const STALE_WRITES_PER_SEC: u64 = 15;
+const STALE_WRITES_PER_SEC: u64 = 10;
 
 /// For `make test`.
 const SHORT: Duration = secs(5);
