@@ -29,8 +29,8 @@ fuzz:
 bench: setup
 	scripts/bench.sh $(MODE)
 
-# A million simulated schedules, or SECONDS=… of them, or SCHEDULES=….
-soak:
+# A million simulated schedules, or SCHEDULES=…; or SECONDS=…, a third of them simulated, the rest processes on real servers.
+soak: setup
 	scripts/soak.sh $(if $(SECONDS),SECONDS=$(SECONDS),SCHEDULES=$(or $(SCHEDULES),1000000))
 
 # Every way to get the protocol wrong that is known, and how soon the simulation sees it. WRITE=1 writes the table.

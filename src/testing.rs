@@ -121,10 +121,12 @@ impl ServerBuilder {
     /// If no server program is found, or it does not answer within 10 s: then with the end of its log.
     pub fn start(self) -> io::Result<Server> {
         let binary = self.binary.map_or_else(find_binary, Ok)?;
-        let mut args = self.args;
         let append_only = if self.persistent { "yes" } else { "no" };
+        let mut args: Vec<OsString> = Vec::new();
         args.extend(["--appendonly", append_only, "--appendfsync", "everysec"].map(Into::into));
         args.extend(["--save", ""].map(Into::into));
+        // Last, as the last of two counts.
+        args.extend(self.args);
         let dir = new_dir()?;
         let mut server = Server { binary, args, dir, port: 0, process: None, shell: None };
         for _ in 0..PORTS_TRIED_MAX {
