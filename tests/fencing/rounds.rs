@@ -156,6 +156,28 @@ fn a_node_that_dies_between_the_rounds_is_made_up_for_by_a_late_one() {
     assert_eq!(world.engine.releasing(), 0);
 }
 
+/// Answers to the first of two second rounds, which proposed less: they say that the node holds the lock.
+#[test]
+fn late_answers_to_an_earlier_round_deny_nothing() {
+    let mut world = counting(&[0, 0, 0, 6, 0]);
+    world.acquire(fenced(Fencing::Confirmed));
+    for node in [0, 1, 2] {
+        world.answer(node);
+    }
+    world.serve(0);
+    world.serve(1);
+    world.nodes[2].up = false;
+    world.cut(2);
+    world.answer(3);
+    world.settle();
+    let grant = granted(&mut world);
+    assert_eq!(token(&grant), 7, "of the second round, of nodes 0, 1 and 3");
+    world.extend(grant.lease, TTL).unwrap();
+    world.settle();
+    extended(&mut world).unwrap();
+    assert!(world.events.is_empty(), "{:?}", world.events);
+}
+
 #[test]
 fn a_key_that_is_gone_before_the_second_round_loses_the_attempt_and_is_released() {
     let mut world = counting(&[0, 0, 0]);

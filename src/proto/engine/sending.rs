@@ -137,14 +137,15 @@ impl Engine {
         }
     }
 
-    /// The vote of a node that holds the lock, with its fencing counter at `count`.
+    /// The vote of a node that holds the lock, with its fencing counter at `count`. An earlier round may have proposed
+    /// less: an answer to that denies nothing.
     fn counted(&mut self, node: NodeId, command: Command, count: u64) -> Vote {
         let Some(lease) = self.leases.get_mut(command.lease) else {
             return Vote::Granted; // Nobody's.
         };
         if command.verb.is_claim() {
             lease.fence.counted(node, count);
-        } else if !lease.fence.is_confirmed_by(node, count) {
+        } else if command.round == lease.round && !lease.fence.is_confirmed_by(node, count) {
             return Vote::Refused;
         }
         Vote::Granted
