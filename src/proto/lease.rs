@@ -243,6 +243,8 @@ impl Lease {
         let vote = match vote {
             // The `SET` was granted, and who knows what became of it.
             Vote::NotSent(error) => Vote::Unknown(error),
+            // It had denied it before, in answer to an earlier round.
+            Vote::Granted if !self.mine.contains(node) => Vote::Refused,
             vote => vote,
         };
         if matches!(vote, Vote::Refused) {

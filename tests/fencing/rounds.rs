@@ -179,6 +179,25 @@ fn late_answers_to_an_earlier_round_deny_nothing() {
 }
 
 #[test]
+fn a_node_that_has_denied_the_lock_confirms_it_no_more() {
+    let mut world = counting(&[0, 0, 0, 6, 0]);
+    world.acquire(fenced(Fencing::Confirmed));
+    for node in [0, 1, 2] {
+        world.answer(node);
+    }
+    let keys = std::mem::take(&mut world.nodes[0].keys);
+    world.serve(0);
+    world.nodes[0].keys = keys;
+    world.nodes[2].up = false;
+    world.cut(2);
+    world.answer(3);
+    world.settle();
+    let grant = granted(&mut world);
+    assert_eq!(token(&grant), 7, "of the third round, of nodes 1, 3 and 4");
+    assert!(matches!(grant.attempt.votes().next(), Some((_, Vote::Refused))));
+}
+
+#[test]
 fn a_key_that_is_gone_before_the_second_round_loses_the_attempt_and_is_released() {
     let mut world = counting(&[0, 0, 0]);
     world.acquire(fenced(Fencing::Confirmed));
