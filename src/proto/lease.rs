@@ -59,7 +59,7 @@ pub struct Lease {
     /// Nodes that granted the lock and have said "mine" ever since: only these count for an extension. A
     /// node that once said otherwise stays out, whatever it says later (fencing.md 4.6).
     pub mine: NodeSet,
-    /// Nodes that hold the lock and do not count yet, as it came to them too late: after the fencing token was taken,
+    /// Of `mine`, nodes that do not count yet, as it came to them too late: after the fencing token was taken,
     /// or by repair. They count once an extension by the others has shown that the lock was held all along.
     pub joining: NodeSet,
     /// Those of them to which the lock had come when the latest change began.
@@ -248,8 +248,7 @@ impl Lease {
             vote => vote,
         };
         if matches!(vote, Vote::Refused) {
-            self.mine.remove(node);
-            self.denied.insert(node);
+            self.deny(node);
         }
         if self.is_confirming(round) {
             if !matches!(vote, Vote::Granted) {
@@ -269,16 +268,20 @@ impl Lease {
         match vote {
             Vote::Refused if mutant!(DenialIgnored) => {}
             Vote::Refused if mutant!(DenierStays) => self.denied.insert(node),
-            Vote::Refused => {
-                self.mine.remove(node);
-                self.denied.insert(node);
-            }
+            Vote::Refused => self.deny(node),
             Vote::Unknown(_) => self.doubtful.insert(node),
             _ => {}
         }
         if self.is_extending(round) {
             self.change.cast(node, vote);
         }
+    }
+
+    /// The node does not hold it. If it ever does again, that was too late to count at first.
+    fn deny(&mut self, node: NodeId) {
+        self.mine.remove(node);
+        self.joining.remove(node);
+        self.denied.insert(node);
     }
 
     /// The lock was put back, or is to be put back no more.

@@ -432,3 +432,39 @@ fn somebody_elses_key_is_left_alone() {
     extended(&mut world).unwrap();
     assert_eq!(world.holders("r")[2].as_deref(), Some("theirs"));
 }
+
+#[test]
+fn a_late_node_that_loses_the_lock_and_has_it_back_is_late_again() {
+    let mut world = mending(&[0, 0, 0]);
+    world.acquire(fenced(Fencing::Confirmed));
+    for node in [0, 1, 0, 1] {
+        world.answer(node);
+    }
+    let grant = granted(&mut world);
+    world.settle();
+    world.nodes[2].keys.clear();
+    extend_by_two_of_three(&mut world, &grant).unwrap_err();
+
+    // Put back while this one is under way.
+    world.extend(grant.lease, TTL).unwrap();
+    world.answer(2);
+    world.settle();
+    extended(&mut world).unwrap();
+    extend_by_two_of_three(&mut world, &grant).unwrap_err();
+
+    world.extend(grant.lease, TTL).unwrap();
+    world.settle();
+    extended(&mut world).unwrap();
+    extend_by_two_of_three(&mut world, &grant).unwrap();
+}
+
+/// Nodes 0 and 2 answer in time.
+fn extend_by_two_of_three(world: &mut World, grant: &Grant) -> Result<(), ExtendError> {
+    world.extend(grant.lease, TTL).unwrap();
+    world.answer(0);
+    world.answer(2);
+    world.pass(NODE_TIMEOUT);
+    let result = extended(world);
+    world.settle();
+    result
+}
