@@ -54,6 +54,9 @@ pub struct Lease {
     pub round: u32,
     /// Where the `SET` was sent to, and may have run or may yet run.
     pub sent: NodeSet,
+    /// Nodes that have not answered the `SET` or the latest repair. Another one behind that would put the lock back
+    /// where it was lost after the first was answered, and nobody would know.
+    pub setting: NodeSet,
     /// Where the latest change was sent to.
     pub asked: NodeSet,
     /// Nodes that granted the lock and have said "mine" ever since: only these count for an extension. A
@@ -128,6 +131,7 @@ impl Lease {
         self.claim.begin(nodes, now, request.attempt_deadline(now));
         self.round = 0;
         self.sent = NodeSet::default();
+        self.setting = NodeSet::default();
         self.asked = NodeSet::default();
         self.mine = NodeSet::default();
         self.joining = NodeSet::default();
@@ -188,6 +192,7 @@ impl Lease {
             Verb::Repair => {
                 matches!(self.phase, Phase::Held | Phase::Extending { .. })
                     && !self.mine.contains(node)
+                    && !self.setting.contains(node)
             }
             Verb::Extend => self.is_extending(command.round) && self.change.is_pending(node),
             Verb::Release => self.owed.contains(node),
@@ -207,7 +212,10 @@ impl Lease {
     /// The command is on its way to the node.
     pub fn mark_sent(&mut self, node: NodeId, verb: Verb) {
         match verb {
-            Verb::Acquire | Verb::AcquireFenced | Verb::Repair => self.sent.insert(node),
+            Verb::Acquire | Verb::AcquireFenced | Verb::Repair => {
+                self.sent.insert(node);
+                self.setting.insert(node);
+            }
             Verb::Confirm | Verb::Extend | Verb::Release => self.asked.insert(node),
         }
     }
@@ -224,8 +232,16 @@ impl Lease {
         }
     }
 
+    /// The command has been answered, or will not be.
+    pub fn mark_settled(&mut self, node: NodeId, verb: Verb) {
+        if verb.is_claim() || verb == Verb::Repair {
+            self.setting.remove(node);
+        }
+    }
+
     /// Takes what became of one command on one node, in time or late.
     pub fn credit(&mut self, node: NodeId, command: Command, vote: Vote) {
+        self.mark_settled(node, command.verb);
         match command.verb {
             Verb::Acquire | Verb::AcquireFenced => self.credit_claim(node, vote),
             Verb::Confirm => self.credit_confirmation(node, command.round, vote),
@@ -397,8 +413,10 @@ impl Lease {
 
     /// Nodes that do not hold the lock, though nothing is under way to them.
     pub fn missing(&self, nodes: impl Iterator<Item = NodeId>) -> NodeSet {
-        let is_missing =
-            |node: &NodeId| !self.mine.contains(*node) && !self.claim.is_pending(*node);
+        let is_missing = |node: &NodeId| {
+            let comes = self.setting.contains(*node) || self.claim.is_pending(*node);
+            !self.mine.contains(*node) && !comes
+        };
         nodes.filter(is_missing).collect()
     }
 
@@ -447,6 +465,7 @@ impl Default for Lease {
             fencing_token: None,
             round: 0,
             sent: NodeSet::default(),
+            setting: NodeSet::default(),
             asked: NodeSet::default(),
             mine: NodeSet::default(),
             joining: NodeSet::default(),

@@ -433,6 +433,29 @@ fn somebody_elses_key_is_left_alone() {
     assert_eq!(world.holders("r")[2].as_deref(), Some("theirs"));
 }
 
+/// Else it might have been put back by the later one, after an extension that was to show that it was held all along.
+#[test]
+fn it_is_put_back_by_one_command_at_a_time() {
+    let mut world = mending(&[0, 0, 0]);
+    let grant = lost_on_one(&mut world, Fencing::Confirmed);
+    world.take_logs();
+    for _ in 0..2 {
+        world.extend(grant.lease, TTL).unwrap();
+        world.answer(0);
+        world.answer(1);
+        extended(&mut world).unwrap();
+    }
+    world.settle();
+    assert_eq!(commands(&mut world), [2, 2, 1]);
+    world.nodes[2].keys.clear();
+    for _ in 0..2 {
+        world.extend(grant.lease, TTL).unwrap();
+        world.settle();
+        extended(&mut world).unwrap();
+    }
+    assert_eq!(commands(&mut world), [2, 2, 2], "after an answer, another one");
+}
+
 #[test]
 fn a_late_node_that_loses_the_lock_and_has_it_back_is_late_again() {
     let mut world = mending(&[0, 0, 0]);

@@ -155,6 +155,9 @@ impl Engine {
     /// nobody looked.
     fn send_source(&mut self, now: Time, node: NodeId, command: Command) {
         let overdue = self.overdue(now, command.lease);
+        if let Some(lease) = self.leases.get_mut(command.lease) {
+            lease.mark_settled(node, command.verb);
+        }
         let wanted = |lease: &&Lease| lease.wants(node, command) && lease.is_worth(command, now);
         let Some(lease) = self.leases.get(command.lease).filter(wanted) else {
             self.stats.abandoned_replies += 1;
@@ -163,8 +166,9 @@ impl Engine {
         self.scratch.clear();
         encode(&mut self.scratch, command.verb, By::Source, lease.subject());
         let session = &mut self.sessions[node.index()];
-        if let Err(error) = session.send(&self.scratch, command, true, overdue) {
-            self.credit(now, node, command, Vote::NotSent(error));
+        match session.send(&self.scratch, command, true, overdue) {
+            Ok(()) => self.delivered(node, command, Delivery::Sent),
+            Err(error) => self.credit(now, node, command, Vote::NotSent(error)),
         }
     }
 
