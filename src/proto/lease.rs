@@ -67,7 +67,7 @@ pub struct Lease {
     pub joining: NodeSet,
     /// Those of them to which the lock had come when the latest change began.
     pub joined_before: NodeSet,
-    /// Nodes where an extension was lost with its connection, and may yet run, after later ones.
+    /// Nodes where an extension or a repair was lost with its connection, and may yet run, after later ones.
     pub doubtful: NodeSet,
     /// The shortest ttl that was ever sent.
     pub ttl_min: Ttl,
@@ -306,6 +306,9 @@ impl Lease {
             self.mine.insert(node);
             self.joining.insert(node);
             self.denied.remove(node);
+        }
+        if matches!(vote, Vote::Unknown(_)) {
+            self.doubtful.insert(node);
         }
     }
 

@@ -481,6 +481,26 @@ fn a_late_node_that_loses_the_lock_and_has_it_back_is_late_again() {
     extend_by_two_of_three(&mut world, &grant).unwrap();
 }
 
+/// It puts the lock back for as long as the extension it came with, whenever it runs.
+#[test]
+fn a_repair_that_a_connection_took_with_it_may_yet_cut_the_lock_short() {
+    let mut world = mending(&[0, 0, 0]);
+    let grant = lost_on_one(&mut world, Fencing::Off);
+    world.extend(grant.lease, TTL / 10).unwrap();
+    world.answer(0);
+    world.answer(1);
+    extended(&mut world).unwrap();
+    world.cut(2);
+    for _ in 0..2 {
+        world.live(ms(10));
+        world.extend(grant.lease, TTL).unwrap();
+        world.settle();
+        extended(&mut world).unwrap();
+    }
+    assert!(world.holders("r")[2].is_some(), "it is there");
+    extend_by_two_of_three(&mut world, &grant).unwrap_err();
+}
+
 /// Nodes 0 and 2 answer in time.
 fn extend_by_two_of_three(world: &mut World, grant: &Grant) -> Result<(), ExtendError> {
     world.extend(grant.lease, TTL).unwrap();
