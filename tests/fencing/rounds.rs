@@ -280,6 +280,18 @@ fn a_reply_to_somebody_elses_token_ends_the_connection() {
 }
 
 #[test]
+fn a_refusal_of_somebody_elses_token_ends_the_connection() {
+    let mut world = counting(&[0, 0, 0]);
+    world.acquire(fenced(Fencing::Confirmed));
+    world.feed(0, b"$14\r\ntaken 00000000\r\n");
+    world.answer(1);
+    world.answer(2);
+    world.feed(1, b"$13\r\ngone 00000000\r\n");
+    assert_eq!(world.engine.counts().protocol_errors, 2);
+    assert_eq!(world.ready(), 1);
+}
+
+#[test]
 fn replies_of_another_shape_end_the_connection() {
     for reply in [
         &b"+OK\r\n"[..],

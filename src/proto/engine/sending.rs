@@ -83,12 +83,13 @@ impl Engine {
         }
     }
 
-    /// Fails where a reply that tells of a fencing counter is to somebody else's command, though of the right shape.
+    /// Fails where a reply that repeats the start of a token is to somebody else's command, though of the right shape.
     pub(super) fn check(&self, command: Command, ballot: &Ballot) -> Result<(), ProtocolError> {
-        match (self.leases.get(command.lease), ballot) {
-            (Some(lease), Ballot::Counted { id, .. })
-                if !lease.token.as_bytes().starts_with(id) =>
-            {
+        let (Ballot::Counted { id, .. } | Ballot::RefusedTo { id }) = ballot else {
+            return Ok(());
+        };
+        match self.leases.get(command.lease) {
+            Some(lease) if !lease.token.as_bytes().starts_with(id) => {
                 Err(ProtocolError::UnexpectedReply)
             }
             _ => Ok(()),
@@ -114,7 +115,7 @@ impl Engine {
                 Vote::Failed(NodeError::Server("NOSCRIPT, though the script was sent".into()))
             }
             Ballot::NoScript => return self.send_source(now, node, command),
-            Ballot::Refused => Vote::Refused,
+            Ballot::Refused | Ballot::RefusedTo { .. } => Vote::Refused,
         };
         mutant!(LateReplyCredited => if self.credit_another(now, node, command, &vote) { return });
         let Some(lease) = self.leases.get_mut(command.lease) else {
