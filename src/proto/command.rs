@@ -142,7 +142,9 @@ fn counted(text: &[u8], granted: &[u8], refused: &[u8]) -> Result<Ballot, Protoc
     let mut next = || words.next().unwrap_or_default();
     let ballot = match next() {
         word if word == granted => {
-            let count = std::str::from_utf8(next()).ok().and_then(|digits| digits.parse().ok());
+            let digits = Some(next()).filter(|digits| digits.iter().all(u8::is_ascii_digit));
+            let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+            let count = digits.and_then(|digits| digits.parse().ok());
             let count = count.filter(|count| (1..=COUNT_MAX).contains(count));
             let id = next().try_into().ok();
             count.zip(id).map(|(count, id)| Ballot::Counted { count, id })

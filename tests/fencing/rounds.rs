@@ -293,20 +293,26 @@ fn a_refusal_of_somebody_elses_token_ends_the_connection() {
 
 #[test]
 fn replies_of_another_shape_end_the_connection() {
-    for reply in [
-        &b"+OK\r\n"[..],
-        b"_\r\n",
-        b":1\r\n",
-        b"$3\r\nset\r\n",
-        b"$14\r\nset 0 00000000\r\n",
-        b"$14\r\nset x 00000000\r\n",
-        b"$29\r\nset 9007199254740992 00000000\r\n",
-        b"$15\r\ngone 1 00000000\r\n",
-    ] {
+    for reply in ["+OK", "_", ":1", "set", "set 0 ID", "set x ID", "set +5 ID", "set 5 IDx"]
+        .into_iter()
+        .chain([
+            "set 9007199254740992 ID",
+            "set 5 ID ID",
+            "taken",
+            "taken IDx",
+            "gone ID",
+            "gone 1 ID",
+        ])
+    {
         let mut world = counting(&[0, 0, 0]);
         world.acquire(fenced(Fencing::Confirmed));
-        world.feed(0, reply);
-        assert_eq!(world.engine.counts().protocol_errors, 1, "{}", reply.escape_ascii());
+        world.serve(1);
+        let id = &world.holders("r")[1].clone().unwrap()[..8];
+        let reply = reply.replace("ID", id);
+        let bulk = format!("${}\r\n{reply}\r\n", reply.len());
+        let is_text = reply.starts_with(char::is_alphabetic);
+        world.feed(0, if is_text { bulk } else { reply.clone() + "\r\n" }.as_bytes());
+        assert_eq!(world.engine.counts().protocol_errors, 1, "{reply}");
     }
 }
 
