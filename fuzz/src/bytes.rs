@@ -41,6 +41,14 @@ impl<'a> Bytes<'a> {
         taken
     }
 
+    /// Eight bytes, of which those that there are not are zero.
+    pub fn word(&mut self) -> [u8; 8] {
+        let mut word = [0; 8];
+        let taken = self.take(8);
+        word[..taken.len()].copy_from_slice(taken);
+        word
+    }
+
     /// The bytes up to the separator, which is taken too.
     pub fn field(&mut self, separator: u8) -> &'a [u8] {
         let len = self.0.iter().position(|byte| *byte == separator).unwrap_or(self.0.len());

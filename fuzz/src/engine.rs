@@ -4,8 +4,11 @@
 //! of the engine (`nodes.rs`, `claims.rs`), and everything that the engine says is held against that:
 //!
 //! - a lock is only handed out by a quorum of nodes that truly granted this token, with validity left and no
-//!   more than `ttl - elapsed - drift`; so is an extension;
-//! - there is a vote for each node, and none is granted that was not;
+//!   more than `ttl - elapsed - drift`; so is an extension, to which nodes that came too late to the lock add nothing;
+//! - a fencing token comes only where it was asked for, and from a quorum of nodes that stand for exactly that number
+//!   (rule R in `proto/fence.rs`); as long as no node has lied, tokens are unique, in the order of their holders, and
+//!   no holder extends its lock once another has a higher one (`fences.rs`);
+//! - there is a vote for each node, and none is granted or refused that was not;
 //! - a reply that fits nothing ends its connection, and nothing else does but silence and a refusal;
 //! - whatever reached a node is undone there once the lock is given up, lost or cancelled;
 //! - each request and each question ends in one event; a lock that was lost stays lost;
@@ -14,7 +17,8 @@
 use std::{collections::HashMap, io, time::Duration};
 
 use quorlock::{
-    AcquireError, Drift, Fencing, NodeError, RestartGuard, RetryPolicy, Vote,
+    AcquireError, Drift, ExtendError, Fencing, LostReason, NodeError, RestartGuard, RetryPolicy,
+    Vote,
     internal::{
         Credentials, Secret,
         engine::{Engine, Event, Grant, Settings},
@@ -32,7 +36,7 @@ use quorlock::{
 use super::{
     bytes::Bytes,
     claims::{Allowance, Claims, NODES_MAX},
-    nodes::{Key, Question, Wire},
+    nodes::{Key, Meaning, Question, Wire},
 };
 
 pub fn check(data: &[u8]) {
@@ -69,9 +73,14 @@ struct Node {
     wire: Wire,
     /// The rest of a reply of which a part has arrived.
     late: Vec<u8>,
+    /// Whether what arrives, or has arrived in part, is none of its own answers.
+    forged: bool,
     run_id: u8,
     /// Who holds what there, as far as the node answers as it should.
     keys: HashMap<Vec<u8>, (Vec<u8>, Time)>,
+    /// The fencing counters, and what one that is not there begins at.
+    counters: HashMap<Vec<u8>, u64>,
+    floor: u64,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -88,6 +97,7 @@ struct Asked {
     deadline: Option<Time>,
     min_validity: Duration,
     watched: bool,
+    fencing: Fencing,
     over: bool,
 }
 
@@ -119,6 +129,7 @@ impl World {
         let (ppm, constant) = if flags & 1 == 0 { (10_000, 2) } else { (0, 0) };
         let constant = Duration::from_millis(constant);
         let drift = Drift::new(ppm, constant);
+        let repair = flags & 128 != 0;
         let settings = Settings {
             names: (0..count).map(|i| format!("node-{i}").into()).collect(),
             key_prefix: if flags & 2 == 0 {
@@ -131,7 +142,7 @@ impl World {
             retry: RetryPolicy::jittered(ms(1), ms(if flags & 4 == 0 { 20 } else { 200 })),
             restart_guard: RestartGuard::default(),
             ttl_longest: Ttl::NONE,
-            repair: false,
+            repair,
         };
         let password = (flags & 8 != 0).then(|| Secret::new(b"hunter2".to_vec()));
         let greetings = (0..count).map(|_| Greeting {
@@ -143,7 +154,7 @@ impl World {
         });
         let engine = Engine::new(settings, greetings, [flags; 32], now);
         let nodes = engine.nodes().map(|id| Node::new(id, now)).collect();
-        let claims = Claims::new(count, Allowance { ppm: ppm.into(), constant });
+        let claims = Claims::new(count, Allowance { ppm: ppm.into(), constant }, repair);
         let mut world =
             Self { engine, now, drift, nodes, claims, requests: Vec::new(), locks: Vec::new() };
         if flags & 64 == 0 {
@@ -153,7 +164,7 @@ impl World {
     }
 
     fn step(&mut self, bytes: &mut Bytes<'_>) {
-        match bytes.below(18) {
+        match bytes.below(21) {
             0 | 1 => self.acquire(bytes),
             2 => self.cancel(bytes),
             3 => self.extend(bytes),
@@ -177,7 +188,7 @@ impl World {
                 let node = self.node(bytes);
                 let len = bytes.index(48);
                 let raw = bytes.take(len).to_vec();
-                self.feed(node, &raw);
+                self.reply(node, &raw, raw.len());
             }
             14 => {
                 let node = self.node(bytes);
@@ -195,9 +206,18 @@ impl World {
                     if choice & 2 == 0 { self.nodes[node].own_run_id() } else { 0 };
                 self.connection_goes_on(node, choice >> 2);
             }
-            _ => {
+            17 => {
                 let (node, key) = (self.node(bytes), self.key(bytes));
                 self.invalidate(node, &key);
+            }
+            18 => self.forge(bytes),
+            19 => {
+                let node = self.node(bytes);
+                self.nodes[node].keys.clear();
+            }
+            _ => {
+                let node = self.node(bytes);
+                self.wipe(node);
             }
         }
     }
@@ -230,14 +250,19 @@ impl World {
             min_validity: if flags & 32 == 0 { Duration::ZERO } else { validity / 2 },
             node_timeout: ms(5 + short % 46),
             care: if watched { Care::Engine { upkeep } } else { Care::Holder },
-            fencing: Fencing::Off,
+            fencing: match flags >> 6 {
+                0 => Fencing::Off,
+                2 => Fencing::OneRoundTrip,
+                _ => Fencing::Confirmed,
+            },
         };
-        let (deadline, min_validity) = (spec.deadline, spec.min_validity);
+        let Spec { deadline, min_validity, fencing, .. } = spec;
         let id = self.engine.acquire(self.now, spec);
         let over = false;
         let ttl_ms = ttl.millis();
         let key = resource;
-        self.requests.push(Asked { id, key, ttl_ms, deadline, min_validity, watched, over });
+        let asked = Asked { id, key, ttl_ms, deadline, min_validity, watched, fencing, over };
+        self.requests.push(asked);
         self.carry(Cause::Caller);
     }
 
@@ -349,10 +374,54 @@ impl World {
     /// A reply of which `cut` bytes come now, and the rest with whatever comes next.
     fn reply(&mut self, node: usize, reply: &[u8], cut: usize) {
         let (now, later) = reply.split_at(cut.min(reply.len()));
+        self.nodes[node].forged = self.nodes[node].link == Link::Up;
         self.feed(node, now);
         if self.nodes[node].link == Link::Up {
             self.nodes[node].late = later.to_vec();
+            self.nodes[node].forged |= !later.is_empty();
         }
+    }
+
+    /// The reply of a lock with a fencing token, though perhaps with a wrong number or to somebody else.
+    fn forge(&mut self, bytes: &mut Bytes<'_>) {
+        let (node, choice, small) = (self.node(bytes), bytes.byte(), bytes.byte());
+        let front = self.nodes[node].wire.front().map(|sent| &sent.asked);
+        let proposed = match front {
+            Some(Question::Confirm { count, .. }) => *count,
+            _ => small.into(),
+        };
+        let count = match choice >> 3 & 7 {
+            0 => proposed + 1,
+            1 => proposed.saturating_sub(1),
+            2 => (1 << 53) - 1,
+            3 => 1 << 53,
+            4 => small.into(),
+            _ => proposed,
+        };
+        let id = match front.and_then(Question::claim) {
+            Some(claim) if choice < 192 => claim.id(),
+            _ => b"00000000",
+        };
+        let id = id.escape_ascii();
+        let text = match choice & 7 {
+            0 => format!("taken {id}"),
+            1 => format!("gone {id}"),
+            2 => return self.reply(node, b":4\r\n", usize::MAX),
+            3 => return self.reply(node, b":-4\r\n", usize::MAX),
+            4 | 5 => format!("set {count} {id}"),
+            _ => format!("count {count} {id}"),
+        };
+        self.reply(node, &bulk(&text), usize::MAX);
+    }
+
+    /// A node loses all that it knew. As its clock goes on, its counters will go on from above all others.
+    fn wipe(&mut self, node: usize) {
+        let counters =
+            self.nodes.iter().flat_map(|node| node.counters.values().chain([&node.floor]));
+        let highest = counters.max().copied().unwrap_or(0);
+        self.nodes[node].keys.clear();
+        self.nodes[node].counters.clear();
+        self.nodes[node].floor = highest;
     }
 
     fn invalidate(&mut self, node: usize, resource: &[u8]) {
@@ -362,8 +431,10 @@ impl World {
     }
 
     fn feed(&mut self, node: usize, bytes: &[u8]) {
-        let Self { nodes, claims, .. } = self;
-        let Node { id, link, wire, late, .. } = &mut nodes[node];
+        // No two things happen at one time, so that it tells which was first.
+        self.now = self.now.after(Duration::from_nanos(1));
+        let Self { nodes, claims, now, .. } = self;
+        let Node { id, link, wire, late, forged, .. } = &mut nodes[node];
         if *link != Link::Up {
             return;
         }
@@ -372,7 +443,12 @@ impl World {
         if input.is_empty() {
             return;
         }
-        let legal = wire.receive(&input, |sent, meaning| claims.answered(node, sent, meaning));
+        let legal = wire.receive(&input, |sent, meaning| {
+            let said = !matches!(meaning, Meaning::Failed | Meaning::NoScript | Meaning::PutOff);
+            claims.fences.lied_to |= *forged && said && sent.asked.claim().is_some();
+            claims.answered(*now, node, sent, meaning);
+        });
+        *forged &= wire.is_mid_reply();
         self.engine.handle_input(self.now, *id, &input);
         self.carry(Cause::Input { node, legal });
     }
@@ -382,6 +458,7 @@ impl World {
             return;
         }
         self.nodes[node].hang_up();
+        self.claims.cut(node);
         self.engine.handle_disconnected(self.now, self.nodes[node].id, NodeError::Closed);
         self.carry(Cause::Caller);
     }
@@ -454,6 +531,7 @@ impl World {
                 }
             }
             node.hang_up();
+            self.claims.cut(id.index());
         }
         if let Cause::Input { node, legal: false } = cause {
             assert!(closed & 1 << node != 0, "a reply that does not fit was believed");
@@ -482,16 +560,15 @@ impl World {
                 if asked_for {
                     lock.extending = lock.extending.checked_sub(1).expect("an extension asked for");
                 }
-                if let Ok(until) = result {
-                    assert!(!lock.lost && !lock.released, "a lock is extended that was lost");
-                    assert!(until > self.now, "an extension that is over");
-                    let claim = self.claims.get(&lock.key);
-                    let justified = self.claims.justified(claim);
-                    assert!(
-                        justified >= Some(until),
-                        "{until:?} is more than {justified:?} of {claim:#?}"
-                    );
-                    assert!(self.engine.valid_until(lease) <= until);
+                match result {
+                    Ok(until) => {
+                        assert!(!lock.lost && !lock.released, "a lock is extended that was lost");
+                        assert!(until > self.now, "an extension that is over");
+                        self.claims.extended(&lock.key, until);
+                        assert!(self.engine.valid_until(lease) <= until);
+                    }
+                    Err(ExtendError::Lost(_)) => self.claims.assert_denied(&lock.key),
+                    Err(_) => {}
                 }
             }
             Event::Lost { lease, reason } => {
@@ -499,6 +576,9 @@ impl World {
                 assert!(lock.watched && !lock.lost && !lock.released, "lost twice: {reason:?}");
                 lock.lost = true;
                 assert!(self.engine.valid_until(lease) <= self.now);
+                if reason == LostReason::Refused {
+                    self.claims.assert_denied(&lock.key);
+                }
             }
             Event::Shortened { lease, until } => {
                 let lock = self.locks.iter().find(|lock| lock.id == lease).expect("a lock");
@@ -518,16 +598,24 @@ impl World {
         let asked = self.requests.iter_mut().find(|asked| asked.id == request);
         let asked = asked.expect("a request");
         assert!(!std::mem::replace(&mut asked.over, true), "a request ends twice");
-        let Grant { lease, token, valid_until, attempt, .. } = grant;
+        let Grant { lease, token, valid_until, fencing_token, attempt } = grant;
         let mut keys = [&b""[..], b"lock:"]
             .into_iter()
             .map(|prefix| Key { key: [prefix, &asked.key].concat(), token: token.as_str().into() });
         let key = keys.find(|key| self.claims.knows(key)).expect("granted, and no node was asked");
+        let fenced = asked.fencing != Fencing::Off;
+        assert_eq!(fencing_token.is_some(), fenced, "a fencing token for {:?}", asked.fencing);
+        if let Some(token) = fencing_token {
+            self.claims.took(self.now, &key, token.get(), asked.fencing);
+        }
         let claim = self.claims.get(&key);
         assert_eq!(attempt.votes().len(), self.nodes.len());
         for (node, (_, vote)) in attempt.votes().enumerate() {
             let granted = matches!(vote, Vote::Granted).then_some(asked.ttl_ms);
-            assert_eq!(granted, claim.granted_ms(node), "node {node}: {vote}");
+            // A node that does not confirm its grant has not granted it.
+            let revoked = fenced && granted.is_none() && !matches!(vote, Vote::Pending);
+            assert!(revoked || granted == claim.granted_ms(node), "node {node}: {vote}");
+            assert!(claim.has_voted(node, vote), "node {node}: {vote}");
         }
         assert!(attempt.granted() >= self.claims.quorum(), "{attempt}");
         let validity = valid_until.since(self.now);
@@ -556,6 +644,7 @@ impl World {
         let in_vain = matches!(error, AcquireError::Contended(_) | AcquireError::NoQuorum(_));
         if let Some(attempt) = error.attempt() {
             assert_eq!(attempt.votes().len(), self.nodes.len());
+            self.claims.assert_voted(&asked.key, attempt);
             assert!(!in_vain || attempt.granted() < self.claims.quorum(), "{error}");
         }
     }
@@ -602,7 +691,7 @@ impl World {
             self.carry(Cause::Caller);
             (0..self.nodes.len()).for_each(|node| self.answer_all(node));
             match self.engine.poll_timeout() {
-                Some(due) if due <= end => self.pass_to_next(),
+                Some(due) if due <= end.max(self.now) => self.pass_to_next(),
                 _ => {
                     self.now = self.now.max(end);
                     return;
@@ -623,10 +712,13 @@ impl Node {
             connecting_since: now,
             owing: false,
             window: usize::MAX,
-            wire: Wire::default(),
+            wire: Wire::of_known_tokens(),
             late: Vec::new(),
+            forged: false,
             run_id: 1 + u8::try_from(id.index()).expect("few nodes"),
             keys: HashMap::new(),
+            counters: HashMap::new(),
+            floor: 0,
         }
     }
 
@@ -636,34 +728,63 @@ impl Node {
 
     fn hang_up(&mut self) {
         self.link = Link::Down;
-        self.wire = Wire::default();
+        self.wire = Wire::of_known_tokens();
         self.late.clear();
+        self.forged = false;
         self.ready = false;
     }
 
     /// What a server in good order does and answers.
     fn execute(&mut self, now: Time, asked: &Question) -> Vec<u8> {
         let live = |key: &[u8]| self.keys.get(key).filter(|(_, until)| now <= *until);
-        let holder = |claim: &Key| live(&claim.key).map(|(token, _)| *token == claim.token);
+        let ours = asked.claim().and_then(|claim| {
+            let (token, _) = live(&claim.key)?;
+            Some(*token == claim.token)
+        });
         let reply = match asked {
+            Question::Set { .. } if ours.is_some() => return b"_\r\n".into(),
             Question::Set { claim, ttl_ms } => {
-                if holder(claim).is_some() {
-                    return b"_\r\n".into();
-                }
-                let until = now.after(ms(*ttl_ms));
-                self.keys.insert(claim.key.clone(), (claim.token.clone(), until));
+                self.put(now, claim, *ttl_ms);
                 return b"+OK\r\n".into();
             }
-            Question::Extend { claim, ttl_ms, .. } => match holder(claim) {
+            Question::SetFenced { claim, .. } if ours.is_some() => {
+                return bulk(&format!("taken {}", claim.id().escape_ascii()));
+            }
+            Question::SetFenced { claim, counter, ttl_ms, .. } => {
+                let count = self.counters.entry(counter.clone()).or_default();
+                *count = self.floor.max(*count);
+                if *count >= (1 << 53) - 1 {
+                    return b"-FENCING the counter of this lock can go up no more\r\n".into();
+                }
+                *count += 1;
+                let text = format!("set {count} {}", claim.id().escape_ascii());
+                self.put(now, claim, *ttl_ms);
+                return bulk(&text);
+            }
+            Question::Confirm { claim, counter, count, .. } => {
+                let id = claim.id().escape_ascii();
+                if ours != Some(true) {
+                    return bulk(&format!("gone {id}"));
+                }
+                return bulk(&format!("count {} {id}", self.raise(counter, *count)));
+            }
+            Question::Repair { .. } if ours == Some(false) => -4,
+            Question::Repair { claim, ttl_ms, fence, .. } => {
+                if let Some((counter, count)) = fence {
+                    self.raise(counter, *count);
+                }
+                self.put(now, claim, *ttl_ms);
+                4
+            }
+            Question::Extend { claim, ttl_ms, .. } => match ours {
                 Some(true) => {
-                    let until = now.after(ms(*ttl_ms));
-                    self.keys.insert(claim.key.clone(), (claim.token.clone(), until));
+                    self.put(now, claim, *ttl_ms);
                     2
                 }
                 Some(false) => -3,
                 None => -2,
             },
-            Question::Release { claim, .. } => match holder(claim) {
+            Question::Release { claim, .. } => match ours {
                 Some(true) => {
                     self.keys.remove(&claim.key);
                     1
@@ -678,6 +799,21 @@ impl Node {
         };
         format!(":{reply}\r\n").into()
     }
+
+    fn put(&mut self, now: Time, claim: &Key, ttl_ms: u64) {
+        let until = now.after(ms(ttl_ms));
+        self.keys.insert(claim.key.clone(), (claim.token.clone(), until));
+    }
+
+    fn raise(&mut self, counter: &[u8], to: u64) -> u64 {
+        let count = self.counters.entry(counter.to_vec()).or_default();
+        *count = to.max(*count);
+        *count
+    }
+}
+
+fn bulk(text: &str) -> Vec<u8> {
+    format!("${}\r\n{text}\r\n", text.len()).into()
 }
 
 fn ms(millis: u64) -> Duration {

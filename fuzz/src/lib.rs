@@ -7,6 +7,7 @@ pub mod bytes;
 pub mod claims;
 pub mod decode;
 pub mod engine;
+pub mod fences;
 pub mod nodes;
 pub mod round_trip;
 pub mod session;

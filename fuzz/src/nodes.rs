@@ -20,6 +20,8 @@ pub struct Wire {
     pub answered: usize,
     /// Whether a reply has told of a server that is not to be used much longer.
     pub stale: bool,
+    /// Whether who reads the replies knows whose token they are to repeat.
+    knows_tokens: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -33,15 +35,46 @@ pub struct Sent {
 pub enum Question {
     Auth,
     Caching,
-    Extend { claim: Key, ttl_ms: u64, by_source: bool },
+    Confirm {
+        claim: Key,
+        counter: Vec<u8>,
+        count: u64,
+        by_source: bool,
+    },
+    Extend {
+        claim: Key,
+        ttl_ms: u64,
+        by_source: bool,
+    },
     Hello,
     Info,
     Introduce,
     Load,
-    Release { claim: Key, by_source: bool },
-    Remaining { key: Vec<u8> },
+    Release {
+        claim: Key,
+        by_source: bool,
+    },
+    Remaining {
+        key: Vec<u8>,
+    },
+    /// With the counter and what it is to stand at, if the lock has a fencing token.
+    Repair {
+        claim: Key,
+        ttl_ms: u64,
+        fence: Option<(Vec<u8>, u64)>,
+        by_source: bool,
+    },
     Select,
-    Set { claim: Key, ttl_ms: u64 },
+    Set {
+        claim: Key,
+        ttl_ms: u64,
+    },
+    SetFenced {
+        claim: Key,
+        counter: Vec<u8>,
+        ttl_ms: u64,
+        by_source: bool,
+    },
     Track,
 }
 
@@ -55,6 +88,8 @@ pub struct Key {
 /// What a reply that fits its command says.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Meaning {
+    /// Granted or confirmed, with the counter at this.
+    Counted(u64),
     /// An error.
     Failed,
     Granted,
@@ -76,11 +111,20 @@ impl Default for Wire {
             decoder: Decoder::new(Limits::default()),
             answered: 0,
             stale: false,
+            knows_tokens: false,
         }
     }
 }
 
 impl Wire {
+    pub fn of_known_tokens() -> Self {
+        Self { knows_tokens: true, ..Self::default() }
+    }
+
+    pub fn is_mid_reply(&self) -> bool {
+        self.decoder.is_mid_reply()
+    }
+
     /// Takes bytes that were written, and gives the commands that they complete.
     pub fn wrote(&mut self, now: Time, bytes: &[u8]) -> Vec<Sent> {
         if self.partial.is_empty() {
@@ -124,12 +168,12 @@ impl Wire {
             let Some(front) = self.sent.front() else {
                 return false;
             };
-            let Some(meaning) = front.asked.meaning(reply) else {
+            let Some(meaning) = front.asked.meaning(reply, self.knows_tokens) else {
                 return false;
             };
-            self.stale |= front.asked.is_of_a_lock() && is_stale(reply);
-            let counts =
-                front.asked.is_of_a_lock() || matches!(front.asked, Question::Remaining { .. });
+            let of_a_lock = front.asked.claim().is_some();
+            self.stale |= of_a_lock && is_stale(reply);
+            let counts = of_a_lock || matches!(front.asked, Question::Remaining { .. });
             self.answered += usize::from(counts);
             credit(front, meaning);
             self.sent.pop_front();
@@ -139,7 +183,6 @@ impl Wire {
 
 impl Question {
     fn parse(words: &[&[u8]]) -> Self {
-        let claim = |key: &[u8], token: &[u8]| Key { key: key.into(), token: token.into() };
         match *words {
             [b"AUTH", _] | [b"AUTH", _, _] => Self::Auth,
             [b"HELLO", b"3", ..] => Self::Hello,
@@ -151,51 +194,75 @@ impl Question {
             [b"SCRIPT", b"LOAD", _] => Self::Load,
             [b"PTTL", key] => Self::Remaining { key: key.into() },
             [b"SET", key, token, b"NX", b"PX", millis] => {
-                Self::Set { claim: claim(key, token), ttl_ms: number(millis) }
+                Self::Set { claim: Key::new(key, token), ttl_ms: number(millis) }
             }
-            [eval @ (b"EVAL" | b"EVALSHA"), body, b"1", key, token, ref ttl @ ..] => {
+            [eval @ (b"EVAL" | b"EVALSHA"), body, ref rest @ ..] => {
                 let by_source = eval == b"EVAL";
-                let is = |script: Script| {
-                    if by_source {
-                        script.source().as_bytes() == body
-                    } else {
-                        script.digest() == body
-                    }
+                let is = |script: &Script| match by_source {
+                    true => script.source().as_bytes() == body,
+                    false => script.digest() == body,
                 };
-                match *ttl {
-                    [] if is(Script::Release) => {
-                        Self::Release { claim: claim(key, token), by_source }
-                    }
-                    [ttl] if is(Script::Extend) => {
-                        Self::Extend { claim: claim(key, token), ttl_ms: number(ttl), by_source }
-                    }
-                    _ => panic!("another script"),
-                }
+                let script = Script::ALL.into_iter().find(is).expect("a known script");
+                Self::of_script(script, by_source, rest)
             }
             _ => panic!("an unknown command: {}", words.concat().escape_ascii()),
         }
     }
 
+    fn of_script(script: Script, by_source: bool, words: &[&[u8]]) -> Self {
+        let (counter, claim, rest) = match *words {
+            [b"1", key, token, ref rest @ ..] => (None, Key::new(key, token), rest),
+            [b"2", key, counter, token, ref rest @ ..] => {
+                (Some(counter.to_vec()), Key::new(key, token), rest)
+            }
+            _ => panic!("one key or two"),
+        };
+        let rest: Vec<_> = rest.iter().map(|word| number(word)).collect();
+        match (script, counter, &rest[..]) {
+            (Script::AcquireFenced, Some(counter), &[ttl_ms]) => {
+                Self::SetFenced { claim, counter, ttl_ms, by_source }
+            }
+            (Script::Confirm, Some(counter), &[count]) => {
+                Self::Confirm { claim, counter, count, by_source }
+            }
+            (Script::Extend, None, &[ttl_ms]) => Self::Extend { claim, ttl_ms, by_source },
+            (Script::Release, None, []) => Self::Release { claim, by_source },
+            (Script::Repair, None, &[ttl_ms]) => {
+                Self::Repair { claim, ttl_ms, fence: None, by_source }
+            }
+            (Script::Repair, Some(counter), &[ttl_ms, count]) => {
+                Self::Repair { claim, ttl_ms, fence: Some((counter, count)), by_source }
+            }
+            _ => panic!("{script:?} with {} numbers", rest.len()),
+        }
+    }
+
     /// `None` for a reply that is none to this.
-    fn meaning(&self, reply: Reply<'_>) -> Option<Meaning> {
+    fn meaning(&self, reply: Reply<'_>, knows_tokens: bool) -> Option<Meaning> {
         let kind = reply.kind();
         if let Kind::Error(text) | Kind::BulkError(text) = kind {
             let simple = matches!(kind, Kind::Error(_));
             return match self {
                 Self::Caching | Self::Remaining { .. } => simple.then_some(Meaning::Taken),
-                Self::Extend { .. } | Self::Release { .. } | Self::Set { .. } => {
-                    Some(self.failure(text))
-                }
+                _ if self.claim().is_some() => Some(self.failure(text)),
                 _ => Some(Meaning::Taken),
             };
         }
         match (self, kind) {
+            (Self::SetFenced { claim, .. }, Kind::Bulk(text)) => {
+                counted(text, b"set", b"taken", knows_tokens.then_some(&claim.token))
+            }
+            (Self::Confirm { claim, .. }, Kind::Bulk(text)) => {
+                counted(text, b"count", b"gone", knows_tokens.then_some(&claim.token))
+            }
             (Self::Set { .. }, Kind::Simple(b"OK"))
             | (Self::Extend { .. }, Kind::Integer(2))
-            | (Self::Release { .. }, Kind::Integer(1)) => Some(Meaning::Granted),
+            | (Self::Release { .. }, Kind::Integer(1))
+            | (Self::Repair { .. }, Kind::Integer(4)) => Some(Meaning::Granted),
             (Self::Set { .. }, Kind::Null)
             | (Self::Extend { .. }, Kind::Integer(-2 | -3))
-            | (Self::Release { .. }, Kind::Integer(0 | -1)) => Some(Meaning::Refused),
+            | (Self::Release { .. }, Kind::Integer(0 | -1))
+            | (Self::Repair { .. }, Kind::Integer(-4)) => Some(Meaning::Refused),
             (Self::Auth | Self::Select | Self::Caching, Kind::Simple(b"OK"))
             | (Self::Hello, Kind::Map(_) | Kind::Array(_))
             | (Self::Introduce | Self::Track, Kind::Simple(_))
@@ -213,15 +280,32 @@ impl Question {
                 Meaning::PutOff
             }
             (
-                Self::Extend { by_source: false, .. } | Self::Release { by_source: false, .. },
+                Self::Confirm { by_source, .. }
+                | Self::Extend { by_source, .. }
+                | Self::Release { by_source, .. }
+                | Self::Repair { by_source, .. }
+                | Self::SetFenced { by_source, .. },
                 b"NOSCRIPT",
-            ) => Meaning::NoScript,
+            ) if !by_source => Meaning::NoScript,
             _ => Meaning::Failed,
         }
     }
 
-    pub fn is_of_a_lock(&self) -> bool {
-        matches!(self, Self::Extend { .. } | Self::Release { .. } | Self::Set { .. })
+    /// Which lock it is about.
+    pub fn claim(&self) -> Option<&Key> {
+        match self {
+            Self::Confirm { claim, .. }
+            | Self::Extend { claim, .. }
+            | Self::Release { claim, .. }
+            | Self::Repair { claim, .. }
+            | Self::Set { claim, .. }
+            | Self::SetFenced { claim, .. } => Some(claim),
+            _ => None,
+        }
+    }
+
+    pub fn sets_the_key(&self) -> bool {
+        matches!(self, Self::Repair { .. } | Self::Set { .. } | Self::SetFenced { .. })
     }
 
     /// What a server in good order answers while greeted.
@@ -237,6 +321,42 @@ impl Question {
         }
     }
 }
+
+impl Key {
+    fn new(key: &[u8], token: &[u8]) -> Self {
+        Self { key: key.into(), token: token.into() }
+    }
+
+    /// How much of the token a reply repeats.
+    pub fn id(&self) -> &[u8] {
+        &self.token[..ID_LEN]
+    }
+}
+
+/// "set COUNT ID" or "taken ID", or the words of another command for that. The count has 53 bits, and the ID is the
+/// start of the token, if it is known.
+fn counted(
+    text: &[u8],
+    granted: &[u8],
+    refused: &[u8],
+    token: Option<&Vec<u8>>,
+) -> Option<Meaning> {
+    let words: Vec<_> = text.split(|byte| *byte == b' ').collect();
+    let (meaning, id) = match *words {
+        [word, count, id] if word == granted => {
+            let digits = count.iter().all(u8::is_ascii_digit).then_some(count)?;
+            let count = std::str::from_utf8(digits).ok()?.parse().ok()?;
+            let count = Some(count).filter(|count| (1..1 << 53).contains(count))?;
+            (Meaning::Counted(count), id)
+        }
+        [word, id] if word == refused => (Meaning::Refused, id),
+        _ => return None,
+    };
+    let fits = id.len() == ID_LEN && token.is_none_or(|token| token.starts_with(id));
+    fits.then_some(meaning)
+}
+
+const ID_LEN: usize = 8;
 
 fn is_stale(reply: Reply<'_>) -> bool {
     let (Kind::Error(text) | Kind::BulkError(text)) = reply.kind() else {

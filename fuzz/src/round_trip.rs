@@ -39,36 +39,49 @@ fn any_command(mut bytes: Bytes<'_>) {
 
 fn lock_command(mut bytes: Bytes<'_>) {
     let seed = bytes.byte();
-    let verb = bytes.pick(&[Verb::Acquire, Verb::Extend, Verb::Release]);
+    let verb = bytes.pick(VERBS);
     let by = bytes.pick(&[By::Digest, By::Source]);
     let token = TokenSource::new([bytes.byte(); 32]).token();
     let millis = 10 + (u64::from(bytes.byte()) << 16 | u64::from(bytes.byte()));
     let ttl = Ttl::parse(Duration::from_millis(millis), Drift::new(0, Duration::ZERO));
     let ttl = ttl.expect("within its bounds");
+    let (count, counter) = if is_fenced(verb) {
+        let len = bytes.index(32);
+        (u64::from_le_bytes(bytes.word()), bytes.take(len))
+    } else {
+        (0, &b""[..])
+    };
     let key = bytes.0;
     let mut wire = Vec::new();
-    let subject = Subject { key, counter: b"", token: &token, ttl, count: 0 };
-    command::encode(&mut wire, verb, by, subject);
+    command::encode(&mut wire, verb, by, Subject { key, counter, token: &token, ttl, count });
 
-    let decimal = millis.to_string();
-    let (token, millis) = (token.as_str().as_bytes(), decimal.as_bytes());
-    let body = |script: Script| match by {
-        By::Digest => (&b"EVALSHA"[..], &script.digest()[..]),
-        By::Source => (&b"EVAL"[..], script.source().as_bytes()),
+    let (millis, count) = (millis.to_string(), count.to_string());
+    let (token, millis, count) = (token.as_str().as_bytes(), millis.as_bytes(), count.as_bytes());
+    let (script, arguments): (_, &[&[u8]]) = match verb {
+        Verb::Acquire => {
+            return assert_words(&wire, seed, &[b"SET", key, token, b"NX", b"PX", millis]);
+        }
+        Verb::AcquireFenced => (Script::AcquireFenced, &[b"2", key, counter, token, millis]),
+        Verb::Confirm => (Script::Confirm, &[b"2", key, counter, token, count]),
+        Verb::Extend => (Script::Extend, &[b"1", key, token, millis]),
+        Verb::Release => (Script::Release, &[b"1", key, token]),
+        Verb::Repair if counter.is_empty() => (Script::Repair, &[b"1", key, token, millis]),
+        Verb::Repair => (Script::Repair, &[b"2", key, counter, token, millis, count]),
     };
-    match verb {
-        Verb::AcquireFenced | Verb::Confirm | Verb::Repair => unreachable!("not picked"),
-        Verb::Acquire => assert_words(&wire, seed, &[b"SET", key, token, b"NX", b"PX", millis]),
-        Verb::Extend => {
-            let (eval, script) = body(Script::Extend);
-            assert_words(&wire, seed, &[eval, script, b"1", key, token, millis]);
-        }
-        Verb::Release => {
-            let (eval, script) = body(Script::Release);
-            assert_words(&wire, seed, &[eval, script, b"1", key, token]);
-        }
-    }
+    let run: [&[u8]; 2] = match by {
+        By::Digest => [b"EVALSHA", script.digest()],
+        By::Source => [b"EVAL", script.source().as_bytes()],
+    };
+    assert_words(&wire, seed, &[&run, arguments].concat());
 }
+
+/// Whether the command may be about a fencing counter.
+fn is_fenced(verb: Verb) -> bool {
+    matches!(verb, Verb::AcquireFenced | Verb::Confirm | Verb::Repair)
+}
+
+const VERBS: &[Verb] =
+    &[Verb::Acquire, Verb::Extend, Verb::Release, Verb::AcquireFenced, Verb::Confirm, Verb::Repair];
 
 fn assert_words(wire: &[u8], seed: u8, words: &[&[u8]]) {
     let elements = words.iter().map(|word| Tree::Text('$', word.to_vec())).collect();
@@ -113,16 +126,10 @@ enum Tree {
 
 impl Tree {
     fn draw(bytes: &mut Bytes<'_>, depth: usize) -> Self {
-        let word = |bytes: &mut Bytes<'_>| {
-            let mut word = [0; 8];
-            let taken = bytes.take(8);
-            word[..taken.len()].copy_from_slice(taken);
-            word
-        };
         match bytes.below(if depth < 5 { 9 } else { 7 }) {
             0 => Self::Boolean(bytes.chance()),
-            1 => Self::Double(f64::from_le_bytes(word(bytes))),
-            2 => Self::Integer(i64::from_le_bytes(word(bytes))),
+            1 => Self::Double(f64::from_le_bytes(bytes.word())),
+            2 => Self::Integer(i64::from_le_bytes(bytes.word())),
             3 => {
                 let sign = bytes.pick(&['+', '-']);
                 let len = bytes.index(32);
@@ -130,7 +137,7 @@ impl Tree {
                 line.retain(|byte| !b"\r\n".contains(byte));
                 Self::Line(sign, line)
             }
-            4 => Self::Line('(', u64::from_le_bytes(word(bytes)).to_string().into_bytes()),
+            4 => Self::Line('(', u64::from_le_bytes(bytes.word()).to_string().into_bytes()),
             5 => Self::Null(bytes.pick(&["_\r\n", "$-1\r\n", "*-1\r\n"])),
             6 => {
                 let sign = bytes.pick(&['$', '!', '=']);

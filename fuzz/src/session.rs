@@ -1,14 +1,14 @@
 //! Whatever bytes a server sends: a session does not panic, says the same however they are cut, and takes no
-//! reply for more than there were questions.
+//! reply for more than there were questions, nor for anything else than it says.
 //!
 //! An input says how the session stands (greeting, or ready with commands under way, of which only some bytes
 //! are written yet) and then what comes off the wire.
 
-use std::time::Duration;
+use std::{collections::VecDeque, time::Duration};
 
 use quorlock::internal::{
     Credentials, Secret,
-    command::{By, Subject, Verb, encode},
+    command::{Ballot, By, Subject, Verb, encode},
     handshake::Greeting,
     lease::Lease,
     request::Request,
@@ -21,7 +21,7 @@ use quorlock::internal::{
 
 use super::{
     bytes::{Bytes, pieces},
-    nodes::{Question as Asked, Wire},
+    nodes::{Meaning, Question as Asked, Wire},
 };
 
 pub fn check(data: &[u8]) {
@@ -82,6 +82,8 @@ struct Model {
     /// How many replies may be credited to commands, and how many were.
     asked: usize,
     answered: usize,
+    /// What replies to a lock's commands mean, as far as the session has not said it.
+    meanings: VecDeque<Meaning>,
     said: String,
 }
 
@@ -103,7 +105,8 @@ impl Model {
         session.connecting(now);
         session.connected(now);
         let wire = Wire::default();
-        let mut model = Self { session, now, wire, asked: 0, answered: 0, said: String::new() };
+        let (meanings, said) = (VecDeque::new(), String::new());
+        let mut model = Self { session, now, wire, asked: 0, answered: 0, meanings, said };
         if stand.ready {
             model.become_ready(stand.plain);
             stand.commands.iter().for_each(|command| model.send(*command));
@@ -144,8 +147,7 @@ impl Model {
         let lease = Slab::<Lease>::new().claim().0;
         let request = Slab::<Request>::new().claim().0;
         let overdue = self.now.after(Duration::from_secs(1));
-        let verbs = [Some(Verb::Acquire), Some(Verb::Extend), Some(Verb::Release), None];
-        let Some(verb) = verbs[usize::from(choice % 4)] else {
+        let Some(verb) = VERBS[usize::from(choice % 8)] else {
             let question = Question { request, attempt: 1 };
             assert!(self.session.ask_remaining(b"key", question, overdue));
             self.asked += 1;
@@ -153,8 +155,9 @@ impl Model {
         };
         let by = if choice & 8 == 0 { By::Digest } else { By::Source };
         let mut bytes = Vec::new();
-        let (token, ttl) = (&Token::NONE, Ttl::NONE);
-        encode(&mut bytes, verb, by, Subject { key: b"key", counter: b"", token, ttl, count: 0 });
+        let counter: &[u8] = if choice & 16 == 0 { b"counter" } else { b"" };
+        let (token, ttl, count) = (&Token::NONE, Ttl::NONE, choice.into());
+        encode(&mut bytes, verb, by, Subject { key: b"key", counter, token, ttl, count });
         let command = Command { lease, verb, round: choice.into() };
         self.session.send(&bytes, command, by == By::Source, overdue).expect("there is room");
         self.asked += 1;
@@ -162,7 +165,10 @@ impl Model {
 
     /// Says whether the session is to be fed any more.
     fn feed(&mut self, piece: &[u8]) -> bool {
-        let legal = self.wire.receive(piece, |_, _| {});
+        let Self { wire, meanings, .. } = self;
+        let legal = wire.receive(piece, |sent, meaning| {
+            meanings.extend(sent.asked.claim().map(|_| meaning));
+        });
         let mut result = self.session.feed(piece).map(|()| None);
         while result.is_ok() {
             result = self.session.next(self.now);
@@ -172,6 +178,11 @@ impl Model {
                     let credited =
                         matches!(output, Output::Answer { .. } | Output::Remaining { .. });
                     self.answered += usize::from(credited);
+                    if let Output::Answer { ballot, by_source, .. } = output {
+                        let meaning = self.meanings.pop_front().expect("a reply that means it");
+                        let right = is_meant(ballot, *by_source, meaning);
+                        assert!(right, "{ballot:?} for {meaning:?}");
+                    }
                     self.said.push_str(&format!("{output:?}\n"));
                 }
                 Err(_) => {}
@@ -192,3 +203,29 @@ impl Model {
         result.is_ok()
     }
 }
+
+/// Whether a ballot says what the reply does.
+fn is_meant(ballot: &Ballot, by_source: bool, meaning: Meaning) -> bool {
+    match (ballot, meaning) {
+        (Ballot::Counted { count, .. }, Meaning::Counted(counted)) => *count == counted,
+        (Ballot::Failed(_), Meaning::Failed | Meaning::PutOff)
+        | (Ballot::Granted, Meaning::Granted)
+        | (Ballot::Refused | Ballot::RefusedTo { .. }, Meaning::Refused) => true,
+        // Where the script itself was sent, that is nothing but an error.
+        (Ballot::NoScript, Meaning::NoScript) => !by_source,
+        (Ballot::NoScript, Meaning::Failed) => by_source,
+        _ => false,
+    }
+}
+
+/// What is asked, and `None` for how long a key has to live.
+const VERBS: [Option<Verb>; 8] = [
+    Some(Verb::Acquire),
+    Some(Verb::Extend),
+    Some(Verb::Release),
+    None,
+    Some(Verb::AcquireFenced),
+    Some(Verb::Confirm),
+    Some(Verb::Repair),
+    None,
+];

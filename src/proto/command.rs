@@ -62,6 +62,10 @@ pub enum Ballot {
     /// The server does not have the script (any more): it was restarted, or told `SCRIPT FLUSH`.
     NoScript,
     Refused,
+    /// Refused or not confirmed, in answer to the token that begins with `id`.
+    RefusedTo {
+        id: [u8; ID_LEN],
+    },
 }
 
 /// How a script is named to the server.
@@ -138,12 +142,14 @@ fn counted(text: &[u8], granted: &[u8], refused: &[u8]) -> Result<Ballot, Protoc
     let mut next = || words.next().unwrap_or_default();
     let ballot = match next() {
         word if word == granted => {
-            let count = std::str::from_utf8(next()).ok().and_then(|digits| digits.parse().ok());
+            let digits = Some(next()).filter(|digits| digits.iter().all(u8::is_ascii_digit));
+            let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+            let count = digits.and_then(|digits| digits.parse().ok());
             let count = count.filter(|count| (1..=COUNT_MAX).contains(count));
             let id = next().try_into().ok();
             count.zip(id).map(|(count, id)| Ballot::Counted { count, id })
         }
-        word if word == refused => (next().len() == ID_LEN).then_some(Ballot::Refused),
+        word if word == refused => next().try_into().ok().map(|id| Ballot::RefusedTo { id }),
         _ => None,
     };
     ballot.filter(|_| words.next().is_none()).ok_or(ProtocolError::UnexpectedReply)

@@ -54,17 +54,20 @@ pub struct Lease {
     pub round: u32,
     /// Where the `SET` was sent to, and may have run or may yet run.
     pub sent: NodeSet,
+    /// Nodes that have not answered the `SET` or the latest repair. Another one behind that would put the lock back
+    /// where it was lost after the first was answered, and nobody would know.
+    pub setting: NodeSet,
     /// Where the latest change was sent to.
     pub asked: NodeSet,
     /// Nodes that granted the lock and have said "mine" ever since: only these count for an extension. A
     /// node that once said otherwise stays out, whatever it says later (fencing.md 4.6).
     pub mine: NodeSet,
-    /// Nodes that hold the lock and do not count yet, as it came to them too late: after the fencing token was taken,
+    /// Of `mine`, nodes that do not count yet, as it came to them too late: after the fencing token was taken,
     /// or by repair. They count once an extension by the others has shown that the lock was held all along.
     pub joining: NodeSet,
     /// Those of them to which the lock had come when the latest change began.
     pub joined_before: NodeSet,
-    /// Nodes where an extension was lost with its connection, and may yet run, after later ones.
+    /// Nodes where an extension or a repair was lost with its connection, and may yet run, after later ones.
     pub doubtful: NodeSet,
     /// The shortest ttl that was ever sent.
     pub ttl_min: Ttl,
@@ -128,6 +131,7 @@ impl Lease {
         self.claim.begin(nodes, now, request.attempt_deadline(now));
         self.round = 0;
         self.sent = NodeSet::default();
+        self.setting = NodeSet::default();
         self.asked = NodeSet::default();
         self.mine = NodeSet::default();
         self.joining = NodeSet::default();
@@ -188,6 +192,7 @@ impl Lease {
             Verb::Repair => {
                 matches!(self.phase, Phase::Held | Phase::Extending { .. })
                     && !self.mine.contains(node)
+                    && !self.setting.contains(node)
             }
             Verb::Extend => self.is_extending(command.round) && self.change.is_pending(node),
             Verb::Release => self.owed.contains(node),
@@ -207,7 +212,10 @@ impl Lease {
     /// The command is on its way to the node.
     pub fn mark_sent(&mut self, node: NodeId, verb: Verb) {
         match verb {
-            Verb::Acquire | Verb::AcquireFenced | Verb::Repair => self.sent.insert(node),
+            Verb::Acquire | Verb::AcquireFenced | Verb::Repair => {
+                self.sent.insert(node);
+                self.setting.insert(node);
+            }
             Verb::Confirm | Verb::Extend | Verb::Release => self.asked.insert(node),
         }
     }
@@ -224,8 +232,16 @@ impl Lease {
         }
     }
 
+    /// The command has been answered, or will not be.
+    pub fn mark_settled(&mut self, node: NodeId, verb: Verb) {
+        if verb.is_claim() || verb == Verb::Repair {
+            self.setting.remove(node);
+        }
+    }
+
     /// Takes what became of one command on one node, in time or late.
     pub fn credit(&mut self, node: NodeId, command: Command, vote: Vote) {
+        self.mark_settled(node, command.verb);
         match command.verb {
             Verb::Acquire | Verb::AcquireFenced => self.credit_claim(node, vote),
             Verb::Confirm => self.credit_confirmation(node, command.round, vote),
@@ -243,11 +259,12 @@ impl Lease {
         let vote = match vote {
             // The `SET` was granted, and who knows what became of it.
             Vote::NotSent(error) => Vote::Unknown(error),
+            // It had denied it before, in answer to an earlier round.
+            Vote::Granted if !self.mine.contains(node) => Vote::Refused,
             vote => vote,
         };
         if matches!(vote, Vote::Refused) {
-            self.mine.remove(node);
-            self.denied.insert(node);
+            self.deny(node);
         }
         if self.is_confirming(round) {
             if !matches!(vote, Vote::Granted) {
@@ -267,10 +284,7 @@ impl Lease {
         match vote {
             Vote::Refused if mutant!(DenialIgnored) => {}
             Vote::Refused if mutant!(DenierStays) => self.denied.insert(node),
-            Vote::Refused => {
-                self.mine.remove(node);
-                self.denied.insert(node);
-            }
+            Vote::Refused => self.deny(node),
             Vote::Unknown(_) => self.doubtful.insert(node),
             _ => {}
         }
@@ -279,12 +293,22 @@ impl Lease {
         }
     }
 
+    /// The node does not hold it. If it ever does again, that was too late to count at first.
+    fn deny(&mut self, node: NodeId) {
+        self.mine.remove(node);
+        self.joining.remove(node);
+        self.denied.insert(node);
+    }
+
     /// The lock was put back, or is to be put back no more.
     fn credit_repair(&mut self, node: NodeId, vote: &Vote) {
         if matches!(vote, Vote::Granted) && !self.mine.contains(node) {
             self.mine.insert(node);
             self.joining.insert(node);
             self.denied.remove(node);
+        }
+        if matches!(vote, Vote::Unknown(_)) {
+            self.doubtful.insert(node);
         }
     }
 
@@ -392,8 +416,10 @@ impl Lease {
 
     /// Nodes that do not hold the lock, though nothing is under way to them.
     pub fn missing(&self, nodes: impl Iterator<Item = NodeId>) -> NodeSet {
-        let is_missing =
-            |node: &NodeId| !self.mine.contains(*node) && !self.claim.is_pending(*node);
+        let is_missing = |node: &NodeId| {
+            let comes = self.setting.contains(*node) || self.claim.is_pending(*node);
+            !self.mine.contains(*node) && !comes
+        };
         nodes.filter(is_missing).collect()
     }
 
@@ -442,6 +468,7 @@ impl Default for Lease {
             fencing_token: None,
             round: 0,
             sent: NodeSet::default(),
+            setting: NodeSet::default(),
             asked: NodeSet::default(),
             mine: NodeSet::default(),
             joining: NodeSet::default(),

@@ -156,6 +156,47 @@ fn a_node_that_dies_between_the_rounds_is_made_up_for_by_a_late_one() {
     assert_eq!(world.engine.releasing(), 0);
 }
 
+/// Answers to the first of two second rounds, which proposed less: they say that the node holds the lock.
+#[test]
+fn late_answers_to_an_earlier_round_deny_nothing() {
+    let mut world = counting(&[0, 0, 0, 6, 0]);
+    world.acquire(fenced(Fencing::Confirmed));
+    for node in [0, 1, 2] {
+        world.answer(node);
+    }
+    world.serve(0);
+    world.serve(1);
+    world.nodes[2].up = false;
+    world.cut(2);
+    world.answer(3);
+    world.settle();
+    let grant = granted(&mut world);
+    assert_eq!(token(&grant), 7, "of the second round, of nodes 0, 1 and 3");
+    world.extend(grant.lease, TTL).unwrap();
+    world.settle();
+    extended(&mut world).unwrap();
+    assert!(world.events.is_empty(), "{:?}", world.events);
+}
+
+#[test]
+fn a_node_that_has_denied_the_lock_confirms_it_no_more() {
+    let mut world = counting(&[0, 0, 0, 6, 0]);
+    world.acquire(fenced(Fencing::Confirmed));
+    for node in [0, 1, 2] {
+        world.answer(node);
+    }
+    let keys = std::mem::take(&mut world.nodes[0].keys);
+    world.serve(0);
+    world.nodes[0].keys = keys;
+    world.nodes[2].up = false;
+    world.cut(2);
+    world.answer(3);
+    world.settle();
+    let grant = granted(&mut world);
+    assert_eq!(token(&grant), 7, "of the third round, of nodes 1, 3 and 4");
+    assert!(matches!(grant.attempt.votes().next(), Some((_, Vote::Refused))));
+}
+
 #[test]
 fn a_key_that_is_gone_before_the_second_round_loses_the_attempt_and_is_released() {
     let mut world = counting(&[0, 0, 0]);
@@ -239,21 +280,39 @@ fn a_reply_to_somebody_elses_token_ends_the_connection() {
 }
 
 #[test]
+fn a_refusal_of_somebody_elses_token_ends_the_connection() {
+    let mut world = counting(&[0, 0, 0]);
+    world.acquire(fenced(Fencing::Confirmed));
+    world.feed(0, b"$14\r\ntaken 00000000\r\n");
+    world.answer(1);
+    world.answer(2);
+    world.feed(1, b"$13\r\ngone 00000000\r\n");
+    assert_eq!(world.engine.counts().protocol_errors, 2);
+    assert_eq!(world.ready(), 1);
+}
+
+#[test]
 fn replies_of_another_shape_end_the_connection() {
-    for reply in [
-        &b"+OK\r\n"[..],
-        b"_\r\n",
-        b":1\r\n",
-        b"$3\r\nset\r\n",
-        b"$14\r\nset 0 00000000\r\n",
-        b"$14\r\nset x 00000000\r\n",
-        b"$29\r\nset 9007199254740992 00000000\r\n",
-        b"$15\r\ngone 1 00000000\r\n",
-    ] {
+    for reply in ["+OK", "_", ":1", "set", "set 0 ID", "set x ID", "set +5 ID", "set 5 IDx"]
+        .into_iter()
+        .chain([
+            "set 9007199254740992 ID",
+            "set 5 ID ID",
+            "taken",
+            "taken IDx",
+            "gone ID",
+            "gone 1 ID",
+        ])
+    {
         let mut world = counting(&[0, 0, 0]);
         world.acquire(fenced(Fencing::Confirmed));
-        world.feed(0, reply);
-        assert_eq!(world.engine.counts().protocol_errors, 1, "{}", reply.escape_ascii());
+        world.serve(1);
+        let id = &world.holders("r")[1].clone().unwrap()[..8];
+        let reply = reply.replace("ID", id);
+        let bulk = format!("${}\r\n{reply}\r\n", reply.len());
+        let is_text = reply.starts_with(char::is_alphabetic);
+        world.feed(0, if is_text { bulk } else { reply.clone() + "\r\n" }.as_bytes());
+        assert_eq!(world.engine.counts().protocol_errors, 1, "{reply}");
     }
 }
 
@@ -390,4 +449,83 @@ fn somebody_elses_key_is_left_alone() {
     world.settle();
     extended(&mut world).unwrap();
     assert_eq!(world.holders("r")[2].as_deref(), Some("theirs"));
+}
+
+/// Else it might have been put back by the later one, after an extension that was to show that it was held all along.
+#[test]
+fn it_is_put_back_by_one_command_at_a_time() {
+    let mut world = mending(&[0, 0, 0]);
+    let grant = lost_on_one(&mut world, Fencing::Confirmed);
+    world.take_logs();
+    for _ in 0..2 {
+        world.extend(grant.lease, TTL).unwrap();
+        world.answer(0);
+        world.answer(1);
+        extended(&mut world).unwrap();
+    }
+    world.settle();
+    assert_eq!(commands(&mut world), [2, 2, 1]);
+    world.nodes[2].keys.clear();
+    for _ in 0..2 {
+        world.extend(grant.lease, TTL).unwrap();
+        world.settle();
+        extended(&mut world).unwrap();
+    }
+    assert_eq!(commands(&mut world), [2, 2, 2], "after an answer, another one");
+}
+
+#[test]
+fn a_late_node_that_loses_the_lock_and_has_it_back_is_late_again() {
+    let mut world = mending(&[0, 0, 0]);
+    world.acquire(fenced(Fencing::Confirmed));
+    for node in [0, 1, 0, 1] {
+        world.answer(node);
+    }
+    let grant = granted(&mut world);
+    world.settle();
+    world.nodes[2].keys.clear();
+    extend_by_two_of_three(&mut world, &grant).unwrap_err();
+
+    // Put back while this one is under way.
+    world.extend(grant.lease, TTL).unwrap();
+    world.answer(2);
+    world.settle();
+    extended(&mut world).unwrap();
+    extend_by_two_of_three(&mut world, &grant).unwrap_err();
+
+    world.extend(grant.lease, TTL).unwrap();
+    world.settle();
+    extended(&mut world).unwrap();
+    extend_by_two_of_three(&mut world, &grant).unwrap();
+}
+
+/// It puts the lock back for as long as the extension it came with, whenever it runs.
+#[test]
+fn a_repair_that_a_connection_took_with_it_may_yet_cut_the_lock_short() {
+    let mut world = mending(&[0, 0, 0]);
+    let grant = lost_on_one(&mut world, Fencing::Off);
+    world.extend(grant.lease, TTL / 10).unwrap();
+    world.answer(0);
+    world.answer(1);
+    extended(&mut world).unwrap();
+    world.cut(2);
+    for _ in 0..2 {
+        world.live(ms(10));
+        world.extend(grant.lease, TTL).unwrap();
+        world.settle();
+        extended(&mut world).unwrap();
+    }
+    assert!(world.holders("r")[2].is_some(), "it is there");
+    extend_by_two_of_three(&mut world, &grant).unwrap_err();
+}
+
+/// Nodes 0 and 2 answer in time.
+fn extend_by_two_of_three(world: &mut World, grant: &Grant) -> Result<(), ExtendError> {
+    world.extend(grant.lease, TTL).unwrap();
+    world.answer(0);
+    world.answer(2);
+    world.pass(NODE_TIMEOUT);
+    let result = extended(world);
+    world.settle();
+    result
 }

@@ -89,12 +89,13 @@ impl Engine {
         }
     }
 
-    /// Fails where a reply that tells of a fencing counter is to somebody else's command, though of the right shape.
+    /// Fails where a reply that repeats the start of a token is to somebody else's command, though of the right shape.
     pub(super) fn check(&self, command: Command, ballot: &Ballot) -> Result<(), ProtocolError> {
-        match (self.leases.get(command.lease), ballot) {
-            (Some(lease), Ballot::Counted { id, .. })
-                if !lease.token.as_bytes().starts_with(id) =>
-            {
+        let (Ballot::Counted { id, .. } | Ballot::RefusedTo { id }) = ballot else {
+            return Ok(());
+        };
+        match self.leases.get(command.lease) {
+            Some(lease) if !lease.token.as_bytes().starts_with(id) => {
                 Err(ProtocolError::UnexpectedReply)
             }
             _ => Ok(()),
@@ -120,7 +121,7 @@ impl Engine {
                 Vote::Failed(NodeError::Server("NOSCRIPT, though the script was sent".into()))
             }
             Ballot::NoScript => return self.send_source(now, node, command),
-            Ballot::Refused => Vote::Refused,
+            Ballot::Refused | Ballot::RefusedTo { .. } => Vote::Refused,
         };
         if command.verb == Verb::Release && is_of_no_lock(&vote) {
             self.stats.nodes[node.index()].not_locks += 1;
@@ -146,14 +147,15 @@ impl Engine {
         }
     }
 
-    /// The vote of a node that holds the lock, with its fencing counter at `count`.
+    /// The vote of a node that holds the lock, with its fencing counter at `count`. An earlier round may have proposed
+    /// less: an answer to that denies nothing.
     fn counted(&mut self, node: NodeId, command: Command, count: u64) -> Vote {
         let Some(lease) = self.leases.get_mut(command.lease) else {
             return Vote::Granted; // Nobody's.
         };
         if command.verb.is_claim() {
             lease.fence.counted(node, count);
-        } else if !lease.fence.is_confirmed_by(node, count) {
+        } else if command.round == lease.round && !lease.fence.is_confirmed_by(node, count) {
             return Vote::Refused;
         }
         Vote::Granted
@@ -163,6 +165,9 @@ impl Engine {
     /// nobody looked.
     fn send_source(&mut self, now: Time, node: NodeId, command: Command) {
         let overdue = self.overdue(now, command.lease);
+        if let Some(lease) = self.leases.get_mut(command.lease) {
+            lease.mark_settled(node, command.verb);
+        }
         let wanted = |lease: &&Lease| lease.wants(node, command) && lease.is_worth(command, now);
         let Some(lease) = self.leases.get(command.lease).filter(wanted) else {
             self.stats.abandoned_replies += 1;
@@ -171,8 +176,9 @@ impl Engine {
         self.scratch.clear();
         encode(&mut self.scratch, command.verb, By::Source, lease.subject());
         let session = &mut self.sessions[node.index()];
-        if let Err(error) = session.send(&self.scratch, command, true, overdue) {
-            self.credit(now, node, command, Vote::NotSent(error));
+        match session.send(&self.scratch, command, true, overdue) {
+            Ok(()) => self.delivered(node, command, Delivery::Sent),
+            Err(error) => self.credit(now, node, command, Vote::NotSent(error)),
         }
     }
 
