@@ -156,6 +156,25 @@ fn a_node_that_dies_between_the_rounds_is_made_up_for_by_a_late_one() {
     assert_eq!(world.engine.releasing(), 0);
 }
 
+/// What was proposed before is not what is proposed now. That the node holds the lock is true all the same.
+#[test]
+fn a_late_answer_to_a_round_that_was_given_up_is_no_denial() {
+    let mut world = counting(&[0, 3, 5]);
+    world.acquire(fenced(Fencing::Confirmed));
+    world.answer(0);
+    world.answer(1);
+    world.nodes[1].up = false;
+    world.cut(1);
+    world.answer(2);
+    world.settle();
+    let grant = granted(&mut world);
+    assert_eq!(token(&grant), 6);
+    assert_eq!(counts(&world), [6, 4, 6], "node 0 has answered 4 and then 6");
+    world.extend(grant.lease, TTL).unwrap();
+    world.settle();
+    assert!(extended(&mut world).is_ok(), "by nodes 0 and 2");
+}
+
 #[test]
 fn a_key_that_is_gone_before_the_second_round_loses_the_attempt_and_is_released() {
     let mut world = counting(&[0, 0, 0]);

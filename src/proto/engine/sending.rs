@@ -144,7 +144,8 @@ impl Engine {
         };
         if command.verb.is_claim() {
             lease.fence.counted(node, count);
-        } else if !lease.fence.is_confirmed_by(node, count) {
+        } else if lease.round == command.round && !lease.fence.is_confirmed_by(node, count) {
+            // In an earlier round something else was proposed.
             return Vote::Refused;
         }
         Vote::Granted
