@@ -23,4 +23,5 @@ step budget
 step cargo run --quiet --manifest-path tests/fork/Cargo.toml
 step scripts/fuzz.sh build
 step scripts/mutants.sh
+step cargo test --quiet --release --test fencing_model -- --nocapture
 step cargo test --all-features

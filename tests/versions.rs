@@ -13,18 +13,8 @@ use quorlock::{
 use support::{
     eventually,
     fake::{Act, Fake},
-    ms, secs, values,
+    ms, programs, secs, values,
 };
-
-/// The servers' programs. Says which are missing.
-fn programs() -> Vec<PathBuf> {
-    let tools = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(".tools/bin");
-    let programs = ["valkey-server", "redis-server-5"].map(|name| tools.join(name));
-    for missing in programs.iter().filter(|program| !program.exists()) {
-        println!("skipped: {} is missing (scripts/setup.sh fetches it)", missing.display());
-    }
-    programs.into_iter().filter(|program| program.exists()).collect()
-}
 
 fn of(program: PathBuf) -> ServerBuilder {
     Server::builder().binary(program)

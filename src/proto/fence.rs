@@ -11,7 +11,7 @@
 //! its quorum.
 //!
 //! All of this is independent of time, and fails if a counter ever goes back: hence the clock in `acquire_fenced.lua`.
-//! `tests/fencing_model.rs` searches every order of events for a counterexample.
+//! `tests/fencing_model` searches every order of events for a counterexample.
 
 use smallvec::SmallVec;
 

@@ -54,6 +54,7 @@ pub struct Pending {
     key: u8,
     watched: bool,
     deadline: Option<Time>,
+    fencing: Fencing,
 }
 
 /// What one caller believes to hold.
@@ -126,7 +127,7 @@ fn engine(plan: &Plan, clock: Clock, rng: &mut Rng, now: At) -> Engine {
             Mode::Guarded => RestartGuard::Always,
             _ => RestartGuard::Off,
         },
-        repair: false,
+        repair: plan.repair,
         ttl_longest: Ttl::parse(Duration::from_millis(plan.ttls_ms[2]), plan.drift).unwrap(),
     };
     let greeting = || Greeting {
@@ -357,13 +358,18 @@ impl World {
         let now = self.clients[c].time(self.now);
         let node_timeout = self.plan.node_timeout;
         let resource = [b'a' + key];
-        let fencing = Fencing::Off;
+        let fencing = if self.plan.mode.is_fenced() {
+            use Fencing::{Confirmed, Off, OneRoundTrip};
+            self.rng.pick(&[Confirmed, Confirmed, OneRoundTrip, OneRoundTrip, Off])
+        } else {
+            Fencing::Off
+        };
         let spec =
             Spec { resource: &resource, ttl, deadline, min_validity, node_timeout, care, fencing };
         trace!(self, "c{c} acquires: {spec:?}");
         let id = self.clients[c].engine.acquire(now, spec);
         let watched = matches!(care, Care::Engine { .. });
-        self.clients[c].pending.push(Pending { id, key, watched, deadline });
+        self.clients[c].pending.push(Pending { id, key, watched, deadline, fencing });
         self.carry(c);
     }
 
@@ -394,7 +400,12 @@ impl World {
         trace!(self, "c{c} extends t{} by {ttl:?}", hold.token);
         let result = self.clients[c].engine.extend(now, hold.lease, ttl, self.plan.node_timeout);
         match result {
-            Ok(()) => self.believe(c, i),
+            Ok(()) => {
+                if !hold.watched {
+                    self.oracle.extension_begins(hold.token);
+                }
+                self.believe(c, i);
+            }
             Err(_) => {
                 if hold.is_believed(self.now) && !self.is_denied(hold.token) {
                     let what = format!("c{c} may not extend t{}, which it holds", hold.token);
@@ -435,10 +446,11 @@ impl World {
                     let now = self.clients[c].time(self.now);
                     return self.clients[c].engine.release(now, grant.lease, false);
                 };
-                let Pending { key, watched, .. } = pending.swap_remove(place);
+                let Pending { key, watched, fencing, .. } = pending.swap_remove(place);
                 self.tally.acquired += 1;
                 let token = self.oracle.find(token_of(grant.token.as_bytes()));
                 self.check_grant(c, token, &grant);
+                self.check_fencing(token, key, fencing, grant.fencing_token);
                 let end = self.clients[c].clock.at(grant.valid_until.as_nanos());
                 let lease = grant.lease;
                 let until = grant.valid_until;
@@ -453,12 +465,16 @@ impl World {
                 self.clients[c].last = Some(Err(error));
             }
             Event::Extended { lease, result, .. } => {
-                match result {
+                match &result {
                     Ok(_) => self.tally.extended += 1,
                     Err(_) => self.tally.not_extended += 1,
                 }
                 let of = |hold: &Hold| hold.lease == lease;
                 if let Some(i) = self.clients[c].holds.iter().position(of) {
+                    let hold = self.clients[c].holds[i];
+                    if !hold.watched {
+                        self.check_extended(hold.token, result.is_ok());
+                    }
                     self.believe(c, i);
                 }
             }

@@ -78,6 +78,10 @@ pub enum Said {
     Courtesy,
     Push,
     Granted(usize),
+    /// Granted, and confirmed, with the counter at this.
+    Counted(usize, u64),
+    Confirmed(usize, u64),
+    Repaired(usize),
     Refused(usize),
     SetFailed(usize),
     Extended(usize),

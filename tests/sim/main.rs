@@ -6,6 +6,9 @@
 
 mod client;
 mod clock;
+#[allow(dead_code)] // more than is needed here
+#[path = "../support/counter.rs"]
+mod counter;
 mod faults;
 mod link;
 #[cfg(quorlock_mutants)]
@@ -32,9 +35,13 @@ use schedule::Mode;
 use tally::Tally;
 use world::World;
 
-/// Most seeds are of sound schedules; some of those in which others delete keys.
+/// Most seeds are of sound schedules; some of those with fencing tokens, or in which others delete keys.
 fn mode(seed: u64) -> Mode {
-    if seed % 8 == 7 { Mode::Deleted } else { Mode::Sound }
+    match seed % 8 {
+        3 | 5 => Mode::Fenced,
+        7 => Mode::Deleted,
+        _ => Mode::Sound,
+    }
 }
 
 fn run(mode: Mode, seed: u64, traced: bool) -> (Result<(), Violation>, Tally) {
@@ -138,6 +145,22 @@ fn nodes_that_forget_make_no_two_holders_where_they_are_held_back() {
     }
     println!("{tally}");
     assert!(tally.crashes_amnesia > SCHEDULES / 4 && tally.acquired > SCHEDULES, "{tally}");
+}
+
+/// Fencing tokens rest on no time and no key that lasts.
+#[test]
+fn nodes_that_forget_make_no_token_twice() {
+    let mut tally = Tally::default();
+    for seed in 0..SCHEDULES {
+        let mut world = World::new(Mode::FencedAmnesia, seed, false);
+        world.oracle.only = Some(Check::Fencing);
+        if let Err(violation) = world.run() {
+            panic!("{violation}, seed {seed}");
+        }
+        tally.add(&world.tally);
+    }
+    println!("{tally}");
+    assert!(tally.crashes_amnesia > SCHEDULES / 4 && tally.fenced > SCHEDULES, "{tally}");
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::io::Write as _;
 
 use crate::{
     clock::{At, Clock, MS},
+    counter::{Answer, Counter, Slot},
     link::{Said, Sent},
     oracle::Check,
     wire::{Command, Lua, PREFIX},
@@ -18,6 +19,7 @@ use crate::{
 pub struct Node {
     pub clock: Clock,
     pub keys: [Option<Key>; KEYS_MAX],
+    pub counters: [Counter; KEYS_MAX],
     pub scripts: u8,
     /// Which process this is: each restart makes another one.
     pub process: u32,
@@ -63,6 +65,7 @@ impl Node {
         Self {
             clock,
             keys: [None; KEYS_MAX],
+            counters: [Counter::NONE; KEYS_MAX],
             scripts: 0,
             process,
             started: None,
@@ -144,6 +147,8 @@ impl Refusal {
             C::Load(_) => matches!(self, Self::NoAuth | Self::Busy | Self::Loading),
             C::Pttl { .. } => !matches!(self, Self::Misconf | Self::Oom | Self::ReadOnly),
             C::Set { .. } => true,
+            C::Run { lua: Lua::AcquireFenced, .. } => self != Self::ReadOnly || !key_is_there,
+            C::Run { lua: Lua::Repair, .. } => true,
             // Refused where it comes to a write.
             C::Run { .. } if self == Self::ReadOnly => key_is_there,
             C::Run { .. } => self != Self::Oom,
@@ -217,16 +222,19 @@ impl World {
         let said = match sent.command {
             _ if stale => Said::Stale,
             Command::Set { .. } => Said::SetFailed(sent.token),
+            Command::Run { lua, .. } if lua.claims() => Said::SetFailed(sent.token),
             Command::Run { .. } => Said::ScriptFailed(sent.token),
             _ => Said::Courtesy,
         };
-        if let Command::Set { .. } = sent.command {
-            self.oracle.tokens[sent.token].failed |= 1 << n;
-        }
-        if let Command::Run { lua, .. } = sent.command {
-            if !lua.extends() && !puts_off {
+        match sent.command {
+            Command::Set { .. } => self.oracle.tokens[sent.token].failed |= 1 << n,
+            Command::Run { lua, .. } if lua.claims() || lua == Lua::Confirm => {
+                self.oracle.tokens[sent.token].failed |= 1 << n;
+            }
+            Command::Run { lua, .. } if lua.releases() && !puts_off => {
                 self.oracle.tokens[sent.token].let_go |= 1 << n;
             }
+            _ => {}
         }
         self.links[l].say(text, said);
     }
@@ -269,7 +277,7 @@ impl World {
             }
             Command::Pttl { key } => self.say_remaining(l, key, caching),
             Command::Set { key, nx, px, .. } => self.set(l, sent.token, key, nx, px),
-            Command::Run { lua, by_source, key, ttl_ms, .. } => {
+            Command::Run { lua, by_source, key, ttl_ms, count, .. } => {
                 if by_source {
                     self.nodes[n].scripts |= lua.bit();
                     self.tally.by_source += 1;
@@ -277,8 +285,10 @@ impl World {
                 if self.nodes[n].scripts & lua.bit() == 0 {
                     trace!(self, "n{n} has no script for {lua:?}");
                     self.links[l].say(b"-NOSCRIPT No matching script.\r\n", Said::Courtesy);
-                } else {
+                } else if lua.extends() || lua.releases() {
                     self.script(l, lua, sent.token, key, ttl_ms);
+                } else {
+                    self.fenced(l, lua, sent.token, key, ttl_ms, count);
                 }
             }
         }
@@ -329,17 +339,20 @@ impl World {
 
     fn set(&mut self, l: usize, token: usize, key: u8, nx: bool, px: Option<u64>) {
         let n = self.links[l].node;
-        let slot = usize::from(key);
-        let late = !self.links[l].client_open;
-        let facts = &self.oracle.tokens[token];
-        if facts.not_sent & (1 << n) != 0 {
-            self.violated(Check::Credit, format!("n{n} runs a SET that was said not to be sent"));
-        }
-        if let (Some(there), true) = (self.nodes[n].keys[slot], nx) {
+        self.check_sent(n, token);
+        if let (Some(there), true) = (self.nodes[n].keys[usize::from(key)], nx) {
             trace!(self, "n{n} refuses t{token}: t{} is there", there.token);
             let null: &[u8] = if self.nodes[n].plain { b"$-1\r\n" } else { b"_\r\n" };
             return self.links[l].say(null, Said::Refused(token));
         }
+        self.links[l].say(b"+OK\r\n", Said::Granted(token));
+        self.grant(l, token, key, px);
+    }
+
+    /// A token takes the key.
+    fn grant(&mut self, l: usize, token: usize, key: u8, px: Option<u64>) {
+        let n = self.links[l].node;
+        let late = !self.links[l].client_open;
         let ends_ms = match px {
             Some(ttl) if ttl <= self.plan.ttls_ms[2] => self.nodes[n].now_ms(self.now) + ttl,
             Some(ttl) => {
@@ -351,9 +364,8 @@ impl World {
                 u64::MAX
             }
         };
-        let before = self.nodes[n].keys[slot].replace(Key { token, ends_ms });
+        let before = self.nodes[n].keys[usize::from(key)].replace(Key { token, ends_ms });
         trace!(self, "n{n} grants t{token} until {ends_ms} ms by its clock, late: {late}");
-        self.links[l].say(b"+OK\r\n", Said::Granted(token));
         let facts = &mut self.oracle.tokens[token];
         facts.granted |= 1 << n;
         facts.let_go &= !(1 << n);
@@ -368,18 +380,74 @@ impl World {
         self.changed(n, key, Some(l));
     }
 
+    /// The scripts of fenced locks, and the one that puts locks back.
+    fn fenced(&mut self, l: usize, lua: Lua, token: usize, key: u8, ttl_ms: u64, count: u64) {
+        let n = self.links[l].node;
+        let slot = usize::from(key);
+        if lua.claims() {
+            self.check_sent(n, token);
+        }
+        let there = self.nodes[n].keys[slot].map(|there| there.token);
+        let mut both = Slot { key: there, counter: self.nodes[n].counters[slot] };
+        let (run, count) = (self.nodes[n].process, count as i64);
+        let answer = match lua {
+            Lua::AcquireUnseeded => both.acquire(token, run, || 0),
+            Lua::AcquireFenced => both.acquire(token, run, || self.wall_clock(n)),
+            Lua::Confirm => both.confirm(token, count),
+            _ => both.repair(token, (count > 0).then_some(count)),
+        };
+        trace!(self, "n{n} runs {lua:?} of t{token} with {count}: {answer:?}");
+        self.nodes[n].counters[slot] = both.counter;
+        let id = self.oracle.tokens[token].digits();
+        match answer {
+            Answer::Set(count) => {
+                let said = Said::Counted(token, count as u64);
+                self.links[l].say(&bulk(&format!("set {count} {id}")), said);
+                self.grant(l, token, key, Some(ttl_ms));
+            }
+            Answer::Taken => {
+                self.links[l].say(&bulk(&format!("taken {id}")), Said::Refused(token));
+            }
+            Answer::Count(count) => {
+                let said = Said::Confirmed(token, count as u64);
+                self.links[l].say(&bulk(&format!("count {count} {id}")), said);
+            }
+            Answer::Gone => self.links[l].say(&bulk(&format!("gone {id}")), Said::Denied(token)),
+            Answer::Number(4) => {
+                self.tally.repairs += 1;
+                self.links[l].say(b":4\r\n", Said::Repaired(token));
+                self.grant(l, token, key, Some(ttl_ms));
+                self.check_support(token);
+            }
+            Answer::Number(number) => {
+                self.links[l].say(format!(":{number}\r\n").as_bytes(), Said::Absent(token));
+            }
+            Answer::CounterError | Answer::WrongType => panic!("nobody else writes counters"),
+        }
+    }
+
+    fn check_sent(&mut self, n: usize, token: usize) {
+        if self.oracle.tokens[token].not_sent & (1 << n) != 0 {
+            self.violated(Check::Credit, format!("n{n} runs a SET that was said not to be sent"));
+        }
+    }
+
+    /// In microseconds.
+    fn wall_clock(&self, n: usize) -> i64 {
+        (WALL_CLOCK + (self.now + self.plan.wall_clocks[n]) / 1000) as i64
+    }
+
     fn script(&mut self, l: usize, lua: Lua, token: usize, key: u8, ttl_ms: u64) {
         let n = self.links[l].node;
         let slot = usize::from(key);
         let there = self.nodes[n].keys[slot];
         let ours = there.map(|there| there.token == token);
         trace!(self, "n{n} runs {lua:?} of t{token}, ours: {ours:?}");
-        if !lua.extends() {
+        if lua.releases() {
             self.oracle.tokens[token].let_go |= 1 << n;
         }
         let now_ms = self.nodes[n].now_ms(self.now);
         match (lua, ours) {
-            (Lua::Fenced, _) => unreachable!("no lock is fenced yet"),
             (Lua::Extend | Lua::ExtendOrCreate, Some(true)) | (Lua::ExtendOrCreate, None) => {
                 self.nodes[n].keys[slot] = Some(Key { token, ends_ms: now_ms + ttl_ms });
                 self.links[l].say(b":2\r\n", Said::Extended(token));
@@ -411,6 +479,9 @@ impl World {
                     self.gone(n, there.token);
                 }
                 self.changed(n, key, Some(l));
+            }
+            (Lua::AcquireFenced | Lua::AcquireUnseeded | Lua::Confirm | Lua::Repair, _) => {
+                unreachable!("{lua:?} has its own place")
             }
         }
     }
@@ -450,3 +521,10 @@ impl World {
         self.nodes[n].trackers.clear();
     }
 }
+
+fn bulk(text: &str) -> Vec<u8> {
+    format!("${}\r\n{text}\r\n", text.len()).into()
+}
+
+/// What a wall clock shows at the start of a schedule: some day in 2025.
+const WALL_CLOCK: u64 = 1_750_000_000_000_000;

@@ -6,15 +6,17 @@
 use std::fmt;
 
 use quorlock::{
-    LostReason, Vote,
+    Fencing, FencingToken, LostReason, Vote,
     internal::{engine::Grant, lease::Lease, slab::Id},
 };
 
 use crate::{
     client::Hold,
     link::{Link, Said},
+    node::KEYS_MAX,
+    schedule::{Mode, NODES_MAX},
     transport::token_in,
-    wire::Command,
+    wire::{Command, Lua},
     world::{World, trace},
 };
 
@@ -43,6 +45,13 @@ pub enum Check {
     Token,
     /// A connection is not given up without a cause, and given up with one.
     Connection,
+    /// A fencing token is what a quorum of nodes counted with the key at the attempt, and were asked about as the mode
+    /// demands.
+    Count,
+    /// Fencing tokens are unique, and go up from one lock to the next.
+    Fencing,
+    /// An extension succeeds by the nodes that stand for the lock.
+    Standing,
     /// Extensions are asked of nodes that hold the lock, in its lifetime, and never bring one back.
     Extension,
 }
@@ -65,6 +74,8 @@ pub struct Oracle {
     pub violation: Option<Violation>,
     /// If set, nothing else is looked for.
     pub only: Option<Check>,
+    /// The fencing tokens that were given, for each resource.
+    taken: [Vec<u64>; KEYS_MAX],
 }
 
 /// What is true of one token. Sets of nodes, a bit for each.
@@ -94,6 +105,40 @@ pub struct Token {
     heard_failed: u8,
     heard_denied: u8,
     heard_deleted: u8,
+    /// Which counts the client has read, in answers to an acquire and to a confirm; 0 for none.
+    heard_counts: [u64; NODES_MAX],
+    heard_confirmed: [u64; NODES_MAX],
+    /// The highest fencing token that was given before the first byte was written.
+    floor: u64,
+    /// Whether it came with one, and then: the nodes that stand for it; those to which it came later; those of them to
+    /// which it had when the latest extension began; and those that have granted that one.
+    fenced: bool,
+    stands: u8,
+    joined: u8,
+    joined_before: u8,
+    extended: u8,
+    /// How many extensions were asked for and are not settled.
+    extensions: u32,
+}
+
+impl Token {
+    fn begin_extension(&mut self) {
+        self.joined_before = self.joined;
+        self.extended = 0;
+    }
+
+    /// A node has it again, and it counts there as if it had never been denied.
+    fn repaired(&mut self, bit: u8) {
+        self.heard_refused &= !bit;
+        self.heard_failed &= !bit;
+        self.heard_denied &= !bit;
+        self.joined |= bit & !self.stands;
+    }
+
+    /// What a fenced reply repeats of it.
+    pub fn digits(&self) -> String {
+        String::from_utf8_lossy(&self.id.to_le_bytes()[..8]).into_owned()
+    }
 }
 
 impl Oracle {
@@ -105,6 +150,14 @@ impl Oracle {
                 self.tokens.push(Token { id, ..Token::default() });
                 self.tokens.len() - 1
             }
+        }
+    }
+
+    /// A caller asks for an extension.
+    pub fn extension_begins(&mut self, t: usize) {
+        self.tokens[t].extensions += 1;
+        if self.tokens[t].extensions == 1 {
+            self.tokens[t].begin_extension();
         }
     }
 
@@ -140,11 +193,19 @@ impl World {
         let token = &mut self.oracle.tokens[t];
         token.client = c;
         match command {
-            Command::Set { .. } => {
-                if token.written & bit != 0 {
-                    self.violated(Check::Token, format!("c{c} uses t{t} a second time"));
-                } else {
-                    token.written |= bit;
+            Command::Set { key, .. } => self.check_claim(c, t, key, bit),
+            Command::Run { lua, by_source: true, .. } if lua.claims() => {}
+            Command::Run { lua, key, .. } if lua.claims() => self.check_claim(c, t, key, bit),
+            Command::Run { lua: Lua::Confirm, .. } => {
+                if token.heard_granted & bit == 0 {
+                    let what = format!("c{c} asks n{n}, which is not known to have it, about t{t}");
+                    self.violated(Check::Count, what);
+                }
+            }
+            Command::Run { lua: Lua::Repair, .. } => {
+                if token.release_written & bit != 0 {
+                    let what = format!("c{c} puts t{t} back, which it has released");
+                    self.violated(Check::Extension, what);
                 }
             }
             Command::Run { lua, by_source, .. } if lua.extends() => {
@@ -153,6 +214,19 @@ impl World {
             _ => token.release_written |= bit,
         }
         t
+    }
+
+    fn check_claim(&mut self, c: usize, t: usize, key: u8, bit: u8) {
+        let token = &mut self.oracle.tokens[t];
+        if token.written == 0 {
+            let taken = &self.oracle.taken[usize::from(key)];
+            token.floor = taken.iter().copied().max().unwrap_or(0);
+        }
+        if token.written & bit != 0 {
+            self.violated(Check::Token, format!("c{c} uses t{t} a second time"));
+        } else {
+            token.written |= bit;
+        }
     }
 
     fn check_extension(&mut self, l: usize, t: usize, again: bool) {
@@ -196,11 +270,23 @@ impl World {
                 }
                 Said::Stale => self.links[l].excused = true,
                 Said::Granted(t) => tokens[t].heard_granted |= bit,
+                Said::Counted(t, count) => {
+                    tokens[t].heard_granted |= bit;
+                    tokens[t].heard_counts[n] = count;
+                    tokens[t].joined |= if tokens[t].fenced { bit } else { 0 };
+                }
+                Said::Confirmed(t, count) => tokens[t].heard_confirmed[n] = count,
+                Said::Repaired(t) => tokens[t].repaired(bit),
+                Said::Extended(t) => tokens[t].extended |= bit,
                 Said::Refused(t) => tokens[t].heard_refused |= bit,
                 Said::SetFailed(t) => tokens[t].heard_failed |= bit,
-                Said::Denied(t) => tokens[t].heard_denied |= bit,
+                Said::Denied(t) => {
+                    tokens[t].heard_denied |= bit;
+                    tokens[t].stands &= !bit;
+                    tokens[t].joined &= !bit;
+                }
                 Said::Deleted(t) => tokens[t].heard_deleted |= bit,
-                Said::Courtesy | Said::Extended(_) | Said::Absent(_) | Said::ScriptFailed(_) => {}
+                Said::Courtesy | Said::Absent(_) | Said::ScriptFailed(_) => {}
             }
             self.links[l].asked.pop_front();
         }
@@ -218,7 +304,7 @@ impl World {
             let token = &mut self.oracle.tokens[t];
             let true_vote = match vote {
                 Vote::Granted => token.heard_granted & bit != 0,
-                Vote::Refused => token.heard_refused & bit != 0,
+                Vote::Refused => (token.heard_refused | token.heard_denied) & bit != 0,
                 Vote::Failed(_) => token.failed & bit != 0,
                 Vote::NotSent(_) => {
                     token.not_sent |= bit;
@@ -230,6 +316,68 @@ impl World {
                 let what = format!("c{c}, t{t}: n{n} is said to have voted {vote:?}");
                 self.violated(Check::Credit, what);
             }
+        }
+    }
+
+    /// A lock comes with the fencing token that was asked for.
+    pub fn check_fencing(
+        &mut self,
+        t: usize,
+        key: u8,
+        fencing: Fencing,
+        taken: Option<FencingToken>,
+    ) {
+        let Some(number) = taken.map(FencingToken::get) else {
+            if fencing != Fencing::Off {
+                self.violated(Check::Count, format!("t{t} has no fencing token"));
+            }
+            return;
+        };
+        let (quorum, nodes) = (self.quorum(), self.plan.nodes);
+        let token = &mut self.oracle.tokens[t];
+        let which = |counts: &[u64; NODES_MAX]| -> u8 {
+            (0..nodes).filter(|n| counts[*n] == number).map(|n| 1 << n).sum()
+        };
+        let (counted, confirmed) = (which(&token.heard_counts), which(&token.heard_confirmed));
+        let is_confirmed = confirmed.count_ones() >= quorum;
+        let at_once = fencing == Fencing::OneRoundTrip && counted.count_ones() >= quorum;
+        self.tally.fenced += 1;
+        self.tally.confirmed += u64::from(is_confirmed);
+        token.fenced = true;
+        token.stands = if is_confirmed { confirmed } else { counted };
+        token.joined = token.heard_granted & !token.stands;
+        let floor = match self.plan.mode {
+            // Whoever takes a token holds the lock. So did those before, and not any more.
+            Mode::Fenced => self.oracle.taken[usize::from(key)].iter().copied().max().unwrap_or(0),
+            _ => token.floor,
+        };
+        let twice = self.oracle.taken[usize::from(key)].contains(&number);
+        self.oracle.taken[usize::from(key)].push(number);
+        if !is_confirmed && !at_once {
+            let what =
+                format!("t{t}: {number} counted by {counted:#b}, confirmed by {confirmed:#b}");
+            self.violated(Check::Count, what);
+        }
+        if twice || number <= floor {
+            self.violated(
+                Check::Fencing,
+                format!("t{t} has {number}, after {floor}, twice: {twice}"),
+            );
+        }
+    }
+
+    /// An extension was granted, or was not.
+    pub fn check_extended(&mut self, t: usize, granted: bool) {
+        let quorum = self.quorum();
+        let token = &mut self.oracle.tokens[t];
+        let standing = token.extended & token.stands;
+        if granted {
+            token.stands |= token.joined_before & token.joined;
+        }
+        token.extensions = token.extensions.saturating_sub(1);
+        token.begin_extension();
+        if granted && token.fenced && standing.count_ones() < quorum {
+            self.violated(Check::Standing, format!("t{t} is extended by {standing:#b}"));
         }
     }
 

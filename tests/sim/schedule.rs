@@ -17,8 +17,12 @@ pub enum Mode {
     /// Keys are deleted by others. Each client has a resource of its own: nobody can be excluded any more, but
     /// losses are to be noticed.
     Deleted,
+    /// As sound; and locks come with fencing tokens, and are put back where they are missing.
+    Fenced,
     /// Nodes restart without their memory, and take part again at once. Broken on purpose.
     Amnesia,
+    /// The same, with fencing tokens: they at least are not given twice.
+    FencedAmnesia,
     /// Nodes restart without their memory, and clients hold them back.
     Guarded,
     /// Clocks run apart by more than is allowed for. Broken on purpose.
@@ -111,6 +115,16 @@ pub struct Plan {
     pub node_clocks: [Clock; NODES_MAX],
     /// Nodes that know no `HELLO`.
     pub plain: u8,
+    /// Whether extensions put locks back.
+    pub repair: bool,
+    /// How far each node's wall clock is ahead. All less than any outage with a loss of memory takes.
+    pub wall_clocks: [u64; NODES_MAX],
+}
+
+impl Mode {
+    pub fn is_fenced(self) -> bool {
+        matches!(self, Self::Fenced | Self::FencedAmnesia)
+    }
 }
 
 pub const NODES_MAX: usize = 5;
@@ -153,6 +167,11 @@ impl Plan {
             client_clocks: std::array::from_fn(|_| clock(mode, rng)),
             node_clocks: std::array::from_fn(|_| clock(mode, rng)),
             plain: if rng.permille(200) { rng.below(32) as u8 } else { 0 },
+            repair: mode.is_fenced() && rng.coin(),
+            wall_clocks: std::array::from_fn(|_| match mode {
+                Mode::Fenced => rng.below(ttl),
+                _ => 0,
+            }),
         }
     }
 
@@ -167,7 +186,7 @@ fn faults(mode: Mode, rng: &mut Rng) -> Vec<Fault> {
         return Vec::new();
     }
     let possible = Fault::ALL.into_iter().filter(|fault| match fault {
-        Fault::CrashAmnesia => matches!(mode, Mode::Amnesia | Mode::Guarded),
+        Fault::CrashAmnesia => matches!(mode, Mode::Amnesia | Mode::FencedAmnesia | Mode::Guarded),
         Fault::Delete => mode == Mode::Deleted,
         _ => true,
     });
@@ -178,7 +197,7 @@ fn faults(mode: Mode, rng: &mut Rng) -> Vec<Fault> {
         faults.swap_remove(rng.below(faults.len() as u64) as usize);
     }
     match mode {
-        Mode::Amnesia | Mode::Guarded => faults.push(Fault::CrashAmnesia),
+        Mode::Amnesia | Mode::FencedAmnesia | Mode::Guarded => faults.push(Fault::CrashAmnesia),
         Mode::Deleted => faults.push(Fault::Delete),
         _ => {}
     }

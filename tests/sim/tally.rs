@@ -25,6 +25,9 @@ tally! {
     acquired,
     not_acquired,
     cancelled,
+    /// Those among the acquired that came with a fencing token, and with a second round.
+    fenced,
+    confirmed,
     extended,
     not_extended,
     released,
@@ -54,6 +57,7 @@ tally! {
     /// `SET`s among them that took the key.
     late_sets,
     by_source,
+    repairs,
     invalidations,
 }
 

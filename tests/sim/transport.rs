@@ -2,6 +2,7 @@
 
 use crate::{
     clock::{At, MS},
+    counter::Counter,
     link::{Link, Sent},
     schedule::Mode,
     wire::{Command, parse},
@@ -248,6 +249,7 @@ impl World {
         if !std::mem::take(&mut self.nodes[n].forgets) {
             return;
         }
+        self.nodes[n].counters.fill(Counter::NONE);
         for slot in 0..self.nodes[n].keys.len() {
             if let Some(key) = self.nodes[n].keys[slot].take() {
                 assert_ne!(self.plan.mode, Mode::Sound, "a key outlived the longest life");

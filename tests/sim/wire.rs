@@ -1,6 +1,6 @@
 //! The bytes of a client, read as the commands they are.
 
-use quorlock::internal::script::Script;
+use quorlock::internal::{lease::COUNTER_SUFFIX, script::Script};
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Command {
@@ -20,6 +20,8 @@ pub enum Command {
         key: u8,
         token: u128,
         ttl_ms: u64,
+        /// What is to be confirmed, or to be put back with the lock; 0 if nothing is.
+        count: u64,
     },
     Set {
         key: u8,
@@ -30,14 +32,16 @@ pub enum Command {
     Track,
 }
 
-/// What a script does; the last two are of mutants. Sources are compared as a whole; tests with real servers hold them to this.
+/// What a script does; the last three are of mutants. Sources are compared as a whole; tests with real servers hold them to this.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[cfg_attr(not(quorlock_mutants), expect(dead_code))]
 pub enum Lua {
+    AcquireFenced,
+    Confirm,
     Extend,
     Release,
-    /// Those of fenced locks.
-    Fenced,
+    Repair,
+    AcquireUnseeded,
     ExtendOrCreate,
     ReleaseAnything,
 }
@@ -51,34 +55,55 @@ impl Lua {
         matches!(self, Self::Extend | Self::ExtendOrCreate)
     }
 
+    pub fn releases(self) -> bool {
+        matches!(self, Self::Release | Self::ReleaseAnything)
+    }
+
+    /// Whether it takes the lock.
+    pub fn claims(self) -> bool {
+        matches!(self, Self::AcquireFenced | Self::AcquireUnseeded)
+    }
+
     fn of_source(source: &[u8]) -> Self {
-        const EXTEND: &str = include_str!("../../lua/extend.lua");
-        const RELEASE: &str = include_str!("../../lua/release.lua");
         #[cfg(quorlock_mutants)]
         {
-            use quorlock::internal::mutant::{EXTEND_OR_CREATE, RELEASE_ANYTHING};
+            use quorlock::internal::mutant::{
+                ACQUIRE_UNSEEDED, EXTEND_OR_CREATE, RELEASE_ANYTHING,
+            };
             match source {
+                _ if source == ACQUIRE_UNSEEDED.as_bytes() => return Self::AcquireUnseeded,
                 _ if source == EXTEND_OR_CREATE.as_bytes() => return Self::ExtendOrCreate,
                 _ if source == RELEASE_ANYTHING.as_bytes() => return Self::ReleaseAnything,
                 _ => {}
             }
         }
-        match source {
-            _ if source == EXTEND.as_bytes() => Self::Extend,
-            _ if source == RELEASE.as_bytes() => Self::Release,
-            _ if Script::ALL.iter().any(|script| script.source().as_bytes() == source) => {
-                Self::Fenced
-            }
-            _ => panic!("an unknown script: {}", source.escape_ascii()),
-        }
+        let script = Script::ALL.into_iter().find(|script| file(*script).as_bytes() == source);
+        script.map_or_else(|| panic!("an unknown script: {}", source.escape_ascii()), Self::of)
     }
 
     fn of_digest(digest: &[u8]) -> Self {
-        match digest {
-            _ if digest == Script::Extend.digest() => Self::Extend,
-            _ if digest == Script::Release.digest() => Self::Release,
-            _ => panic!("an unknown digest: {}", digest.escape_ascii()),
+        let script = Script::ALL.into_iter().find(|script| script.digest() == digest);
+        script.map_or_else(|| panic!("an unknown digest: {}", digest.escape_ascii()), Self::of)
+    }
+
+    fn of(script: Script) -> Self {
+        match script {
+            Script::AcquireFenced => Self::AcquireFenced,
+            Script::Confirm => Self::Confirm,
+            Script::Extend => Self::Extend,
+            Script::Release => Self::Release,
+            Script::Repair => Self::Repair,
         }
+    }
+}
+
+fn file(script: Script) -> &'static str {
+    match script {
+        Script::AcquireFenced => include_str!("../../lua/acquire_fenced.lua"),
+        Script::Confirm => include_str!("../../lua/confirm.lua"),
+        Script::Extend => include_str!("../../lua/extend.lua"),
+        Script::Release => include_str!("../../lua/release.lua"),
+        Script::Repair => include_str!("../../lua/repair.lua"),
     }
 }
 
@@ -104,12 +129,8 @@ fn read(words: &[&[u8]]) -> Command {
             nx: options.contains(&b"NX".as_slice()),
             px: options.iter().position(|word| *word == b"PX").map(|at| decimal(options[at + 1])),
         },
-        [b"EVALSHA", digest, b"1", key, token, ref ttl @ ..] => {
-            run(Lua::of_digest(digest), false, key, token, ttl)
-        }
-        [b"EVAL", source, b"1", key, token, ref ttl @ ..] => {
-            run(Lua::of_source(source), true, key, token, ttl)
-        }
+        [b"EVALSHA", digest, ref rest @ ..] => run(Lua::of_digest(digest), false, rest),
+        [b"EVAL", source, ref rest @ ..] => run(Lua::of_source(source), true, rest),
         [b"PTTL", key] => Command::Pttl { key: key_of(key) },
         [b"CLIENT", b"CACHING", b"YES"] => Command::Caching,
         [b"CLIENT", b"TRACKING", ..] => Command::Track,
@@ -122,10 +143,25 @@ fn read(words: &[&[u8]]) -> Command {
     }
 }
 
-fn run(lua: Lua, by_source: bool, key: &[u8], token: &[u8], ttl: &[&[u8]]) -> Command {
-    let ttl_ms = ttl.first().map_or(0, |ttl| decimal(ttl));
-    assert_eq!(lua.extends(), !ttl.is_empty());
-    Command::Run { lua, by_source, key: key_of(key), token: token_of(token), ttl_ms }
+fn run(lua: Lua, by_source: bool, words: &[&[u8]]) -> Command {
+    let (key, token, rest) = match *words {
+        [b"1", key, token, ref rest @ ..] => (key, token, rest),
+        [b"2", key, counter, token, ref rest @ ..] => {
+            assert_eq!(counter.strip_prefix(key), Some(COUNTER_SUFFIX));
+            (key, token, rest)
+        }
+        _ => panic!("one key or two: {words:?}"),
+    };
+    let counts = words[0] == b"2";
+    assert_eq!(counts, lua.claims() || lua == Lua::Confirm || lua == Lua::Repair && rest.len() > 1);
+    let (ttl_ms, count) = match *rest {
+        [count] if lua == Lua::Confirm => (0, decimal(count)),
+        [ttl] if !lua.releases() => (decimal(ttl), 0),
+        [ttl, count] if lua == Lua::Repair => (decimal(ttl), decimal(count)),
+        [] if lua.releases() => (0, 0),
+        _ => panic!("{lua:?} with {rest:?}"),
+    };
+    Command::Run { lua, by_source, key: key_of(key), token: token_of(token), ttl_ms, count }
 }
 
 /// Keys are a prefix and one letter.

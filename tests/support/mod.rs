@@ -3,6 +3,7 @@
 #![allow(clippy::as_conversions, clippy::unwrap_used)] // test code, outside of test functions
 #![allow(dead_code, unreachable_pub)] // every test binary uses its own part
 
+pub mod counter;
 pub mod fake;
 pub mod preload;
 pub mod proxy;
@@ -122,4 +123,14 @@ pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
         assert!(start.elapsed() < secs(10), "{what}");
         std::thread::sleep(ms(2));
     }
+}
+
+/// The programs of servers other than the one at hand. Says which are missing.
+pub fn programs() -> Vec<PathBuf> {
+    let tools = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(".tools/bin");
+    let programs = ["valkey-server", "redis-server-5"].map(|name| tools.join(name));
+    for missing in programs.iter().filter(|program| !program.exists()) {
+        println!("skipped: {} is missing (scripts/setup.sh fetches it)", missing.display());
+    }
+    programs.into_iter().filter(|program| program.exists()).collect()
 }
