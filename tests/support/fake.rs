@@ -6,7 +6,7 @@ use std::{
     net::{SocketAddr, TcpListener, TcpStream},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread::{self, JoinHandle},
     time::Duration,
@@ -32,9 +32,7 @@ pub enum Act {
 type Decide = Arc<Mutex<dyn FnMut(&Command) -> Act + Send>>;
 
 pub struct Fake {
-    address: SocketAddr,
-    stop: Arc<AtomicBool>,
-    acceptor: Option<JoinHandle<()>>,
+    acceptor: Acceptor,
 }
 
 impl Fake {
@@ -45,44 +43,94 @@ impl Fake {
     ) -> io::Result<Self> {
         let upstream: SocketAddr =
             upstream.as_ref().trim_start_matches("redis://").parse().map_err(io::Error::other)?;
+        let decide: Decide = Arc::new(Mutex::new(decide));
+        let take = move |client, stopped: Arc<AtomicBool>| {
+            let decide = decide.clone();
+            thread::spawn(move || drop(serve(client, upstream, &decide, &stopped)))
+        };
+        let acceptor = Acceptor::start(take, |thread| drop(thread.join()))?;
+        Ok(Self { acceptor })
+    }
+
+    pub fn url(&self) -> String {
+        format!("redis://{}", self.acceptor.address)
+    }
+
+    pub fn port(&self) -> u16 {
+        self.acceptor.address.port()
+    }
+}
+
+/// A peer that is no Redis server: it says something of its own accord, and then nothing more.
+pub struct Speaker {
+    acceptor: Acceptor,
+}
+
+impl Speaker {
+    /// Says this to everybody who connects, and hangs up if it `hangs_up`.
+    pub fn start(words: &[u8], hangs_up: bool) -> io::Result<Self> {
+        let words = words.to_vec();
+        let take = move |mut client: TcpStream, _| {
+            let _ = client.write_all(&words);
+            if hangs_up {
+                let _ = client.shutdown(std::net::Shutdown::Write);
+            }
+            client
+        };
+        Ok(Self { acceptor: Acceptor::start(take, drop)? })
+    }
+
+    pub fn url(&self) -> String {
+        format!("redis://{}", self.acceptor.address)
+    }
+
+    /// How often somebody connected.
+    pub fn connections(&self) -> usize {
+        self.acceptor.connections.load(Ordering::SeqCst)
+    }
+}
+
+/// A thread that takes connections on a port of its own, until it is dropped.
+struct Acceptor {
+    address: SocketAddr,
+    connections: Arc<AtomicUsize>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Acceptor {
+    /// What `take` makes of each connection is kept, and given to `end` when all is over.
+    fn start<T: 'static>(
+        mut take: impl FnMut(TcpStream, Arc<AtomicBool>) -> T + Send + 'static,
+        end: fn(T),
+    ) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = stop.clone();
-        let decide: Decide = Arc::new(Mutex::new(decide));
-        let acceptor = thread::spawn(move || {
-            let mut threads = Vec::new();
+        let (stop, connections) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
+        let (stopped, counter) = (stop.clone(), connections.clone());
+        let thread = thread::spawn(move || {
+            let mut taken = Vec::new();
             while !stopped.load(Ordering::SeqCst) {
                 match listener.accept() {
                     Ok((client, _)) => {
-                        let (decide, stopped) = (decide.clone(), stopped.clone());
-                        threads.push(thread::spawn(move || {
-                            let _ = serve(client, upstream, &decide, &stopped);
-                        }));
+                        counter.fetch_add(1, Ordering::SeqCst);
+                        taken.push(take(client, stopped.clone()));
                     }
                     Err(_) => thread::sleep(Duration::from_millis(1)),
                 }
             }
-            threads.into_iter().for_each(|thread| drop(thread.join()));
+            taken.into_iter().for_each(end);
         });
-        Ok(Self { address, stop, acceptor: Some(acceptor) })
-    }
-
-    pub fn url(&self) -> String {
-        format!("redis://{}", self.address)
-    }
-
-    pub fn port(&self) -> u16 {
-        self.address.port()
+        Ok(Self { address, connections, stop, thread: Some(thread) })
     }
 }
 
-impl Drop for Fake {
+impl Drop for Acceptor {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
-        if let Some(acceptor) = self.acceptor.take() {
-            let _ = acceptor.join();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
         }
     }
 }

@@ -1,14 +1,17 @@
-//! What the tests share: a fault proxy, a server that answers as a test likes, a clock that can be set, and small
-//! helpers.
+//! What the tests share: a fault proxy, servers that answer as a test likes, a clock that can be set, child processes,
+//! and small helpers.
 #![allow(clippy::as_conversions, clippy::unwrap_used)] // test code, outside of test functions
 #![allow(dead_code, unreachable_pub)] // every test binary uses its own part
 
+pub mod asked;
+pub mod child;
 pub mod counter;
 pub mod fake;
 pub mod preload;
 pub mod proxy;
 
 use std::{
+    collections::HashSet,
     fs,
     os::unix::fs::symlink,
     path::PathBuf,
@@ -16,9 +19,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use proxy::Proxy;
 use quorlock::{
-    AcquireError, Attempt, Builder, LocalLocker, Locker,
-    testing::{Server, Servers},
+    AcquireError, Attempt, Builder, LocalLocker, Locker, Stats,
+    testing::{Answer, Server, Servers},
 };
 
 pub fn secs(secs: u64) -> Duration {
@@ -81,15 +85,40 @@ impl Drop for Address {
     }
 }
 
+/// For lockers that wait for a busy machine, where it is not their patience that is tested.
+pub fn unhurried() -> Builder {
+    Builder::new().node_timeout(secs(10)).connect_timeout(secs(10))
+}
+
 /// A locker of which every node is connected: `connect` itself is content with a quorum.
 pub fn connected(servers: &Servers) -> LocalLocker {
     connected_by(Builder::new(), servers)
 }
 
 pub fn connected_by(builder: Builder, servers: &Servers) -> LocalLocker {
-    let locker = builder.nodes(servers.tcp_urls()).connect_local().unwrap();
+    all_vote(builder.nodes(servers.tcp_urls()).connect_local().unwrap(), servers)
+}
+
+/// So many servers, a proxy before each, and a locker that is connected through them.
+pub fn behind_proxies(count: usize, builder: Builder) -> (Servers, Vec<Proxy>, LocalLocker) {
+    let servers = Servers::start(count).unwrap();
+    let proxies = proxies(&servers);
+    let locker = builder.nodes(proxies.iter().map(Proxy::url)).connect_local().unwrap();
+    let locker = all_vote(locker, &servers);
+    (servers, proxies, locker)
+}
+
+/// A proxy before each server.
+pub fn proxies(servers: &[Server]) -> Vec<Proxy> {
+    servers.iter().map(|server| Proxy::start(server.tcp_url()).unwrap()).collect()
+}
+
+/// Waits until every node is connected and has nothing left to do.
+pub fn all_vote(locker: LocalLocker, servers: &Servers) -> LocalLocker {
     eventually("every node votes", || {
-        let guard = locker.lock("warm-up").try_acquire().unwrap();
+        let Ok(guard) = locker.lock("warm-up").try_acquire() else {
+            return false;
+        };
         let voted = guard.extend(secs(5)).is_ok();
         locker.flush(ms(1));
         let all = values(servers, "warm-up").iter().all(Option::is_some);
@@ -114,6 +143,42 @@ pub fn patient_shared(urls: impl IntoIterator<Item: AsRef<str>>) -> Locker {
 /// Whether every node is connected.
 pub fn is_ready(locker: &Locker) -> bool {
     locker.stats().unwrap().nodes.iter().all(|node| node.ready)
+}
+
+/// Waits until the first node has no vote for this reason, and the others go on.
+pub fn first_is_out(locker: &Locker, reason: &str) -> Stats {
+    eventually("it is out", || {
+        let guard = locker.lock("r").try_acquire().unwrap();
+        let said = said(guard.attempt());
+        guard.release().unwrap();
+        said[0] == format!("not sent: {reason}")
+    });
+    let stats = locker.stats().unwrap();
+    assert_eq!(stats.nodes[0].last_error.as_ref().unwrap().to_string(), reason);
+    stats
+}
+
+/// From which ports of ours there are connections to this one in a state, numbered as the system does.
+pub fn connections_to(port: u16, state: &str) -> HashSet<String> {
+    let table = fs::read_to_string("/proc/self/net/tcp").unwrap();
+    let port = format!(":{port:04X}");
+    let rows = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let rows = rows.filter(|row| row[2].ends_with(&port) && row[3] == state);
+    rows.map(|row| row[1].to_owned()).collect()
+}
+
+/// How often a server ran a command since it was started, or since `CONFIG RESETSTAT`.
+pub fn calls(server: &Server, command: &str) -> u64 {
+    let Answer::Text(info) = server.command(&["INFO", "commandstats"]).unwrap() else { panic!() };
+    let field = format!("cmdstat_{command}:calls=");
+    let count = info.lines().find_map(|line| line.strip_prefix(&field));
+    count.map_or(0, |count| count.split(',').next().unwrap().parse().unwrap())
+}
+
+pub fn reset_calls(servers: &[Server]) {
+    for server in servers {
+        server.command(&["CONFIG", "RESETSTAT"]).unwrap();
+    }
 }
 
 /// Waits for what must come true by itself.

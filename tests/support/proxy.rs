@@ -138,6 +138,10 @@ impl Proxy {
         format!("redis://{}", self.shared.address)
     }
 
+    pub fn port(&self) -> u16 {
+        self.shared.address.port()
+    }
+
     /// The plan for connections from now on.
     pub fn set(&self, plan: Plan) {
         self.script(move |_| plan.clone());
@@ -352,8 +356,8 @@ impl Shared {
         if let Some((keep, _)) = chunk.cut {
             rest = &rest[..keep];
         }
+        let mut flow = of.flow(way);
         loop {
-            let flow = of.flow(way);
             if !self.goes_on(of) {
                 return Err(ErrorKind::ConnectionAborted.into());
             }
@@ -361,11 +365,13 @@ impl Shared {
                 Flow { cut_after: Some((at, cut)), .. } if *place >= *at => return end(to, *cut),
                 Flow { stall_after: Some(at), .. } if *place >= *at => {
                     thread::sleep(Duration::from_millis(1));
+                    flow = of.flow(way);
                     continue;
                 }
                 Flow { inject: Some((at, bytes)), .. } if *place == *at => {
                     to.write_all(bytes)?;
                     of.plan.lock().unwrap().flow_mut(way).inject = None;
+                    flow.inject = None;
                     continue;
                 }
                 _ if rest.is_empty() => break,
@@ -380,6 +386,10 @@ impl Shared {
             *place += piece.len();
             rest = tail;
             thread::sleep(flow.trickle.unwrap_or_default());
+            // What happens at a chunk's end is by the plan that it came under: whoever has received it may give another.
+            if !rest.is_empty() {
+                flow = of.flow(way);
+            }
         }
         match chunk.cut {
             Some((_, cut)) => end(to, cut),

@@ -163,12 +163,13 @@ impl Engine {
         self.leases.get(id).map_or(Time::from_nanos(0), |lease| lease.valid_until)
     }
 
-    /// How connecting stands, as votes: granted is ready, failed is the last error of a node that is not.
+    /// How connecting stands, as votes: granted is ready, failed is the last error of a node that is not. Its next try
+    /// may be under way by then; pending is its first.
     pub fn connections(&self) -> (Verdict, Vec<Vote>) {
         let votes = self.sessions.iter().map(|session| match session.last_error() {
             _ if session.is_ready() => Vote::Granted,
             error if session.is_down() => Vote::Failed(error.clone()),
-            _ => Vote::Pending,
+            _ => session.ended_by().cloned().map_or(Vote::Pending, Vote::Failed),
         });
         let votes: Vec<_> = votes.collect();
         let count = |is: fn(&Vote) -> bool| {

@@ -225,9 +225,11 @@ impl Engine {
         }
     }
 
-    /// A node that has been silent for this long after a command is taken for dead.
+    /// A node that has been silent until then after a command is taken for dead. Not before the attempt has ended and its
+    /// release is written: a `SET` that lies in the server's buffer still runs.
     pub(super) fn overdue(&self, now: Time, id: Id<Lease>) -> Time {
         let node_timeout = self.leases.get(id).map(|lease| lease.node_timeout);
-        now.after(self.settings.connect_timeout.max(node_timeout.unwrap_or_default()))
+        let attempt = node_timeout.unwrap_or_default();
+        now.after(self.settings.connect_timeout.max(attempt.saturating_mul(2)))
     }
 }
