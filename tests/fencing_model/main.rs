@@ -118,11 +118,11 @@ fn either_of_two_rules_is_enough_for_unique_tokens() {
 #[cfg_attr(debug_assertions, ignore = "takes long without optimization: scripts/test.sh")]
 fn what_is_forgotten_makes_no_difference() {
     let small = Model::new(Confirmed, 2);
-    let leftover = Model { leftover: 1, ..small.clone() };
+    let leftover = Model { leftover: 1, ..small };
     let lossy = |failure| Model { failures: 1, failure, ..leftover.clone() };
     let mut models = vec![
         (small.clone(), Broken::ALL),
-        (Model { fencing: OneRoundTrip, ..small.clone() }, WITHOUT_INSTANTS),
+        (Model { fencing: OneRoundTrip, ..small }, WITHOUT_INSTANTS),
         (Model { fencing: OneRoundTrip, ..leftover.clone() }, Broken::INSTANTS),
         (lossy(Failure::LostIncrement), Broken::UNIQUE),
         (lossy(Failure::LostCounter), Broken::UNIQUE),

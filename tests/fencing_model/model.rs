@@ -186,7 +186,7 @@ impl Model {
         let node = |count| Node { count, restarted: false };
         let counts = 0..=self.leftover;
         let mut states = Vec::new();
-        for first in counts.clone() {
+        for first in counts {
             for second in first..=self.leftover {
                 for third in second..=self.leftover {
                     let nodes = [node(first), node(second), node(third)];
