@@ -4,6 +4,7 @@
 #![allow(dead_code, unreachable_pub)] // every test binary uses its own part
 
 pub mod fake;
+pub mod features;
 pub mod preload;
 pub mod proxy;
 
