@@ -68,7 +68,12 @@ fn so_are_expiry_and_deletion_and_a_flush() {
     let (ours, theirs) =
         (Locker::connect(servers.tcp_urls()).unwrap(), patient(&servers.tcp_urls()));
     let theirs = theirs.connect().unwrap();
-    let hold = |ttl| std::mem::forget(ours.lock("r").ttl(ttl).try_acquire().unwrap());
+    // On every node: else two are free already when one is freed, and the other's turn comes under the next holder.
+    let hold = |ttl| {
+        eventually("nothing is left", || values(&servers, "r") == [None, None, None]);
+        std::mem::forget(ours.lock("r").ttl(ttl).try_acquire().unwrap());
+        eventually("all hold it", || values(&servers, "r").iter().all(Option::is_some));
+    };
     let till_free = |free: &dyn Fn()| {
         thread::scope(|scope| {
             let waiter = wait_for(scope, &theirs, secs(20));
