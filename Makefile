@@ -20,7 +20,7 @@ test: setup-versions
 setup-versions: setup
 	scripts/setup.sh valkey redis5
 
-# The tests that start real servers on every server version that can be had (half an hour), or on one: ONLY=7.0.
+# The tests that start real servers on every server version that can be had (ten minutes), or on one: ONLY=7.0.
 matrix:
 	scripts/matrix.sh $(if $(ONLY),ONLY=$(ONLY))
 
