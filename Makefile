@@ -4,7 +4,7 @@
 QUORLOCK_SERVER ?= $(shell cat .tools/server 2>/dev/null)
 export QUORLOCK_SERVER
 
-.PHONY: setup setup-versions demo test fuzz bench soak mutants
+.PHONY: setup setup-versions demo test matrix fuzz bench soak mutants
 
 setup:
 	scripts/setup.sh
@@ -20,6 +20,10 @@ test: setup-versions
 setup-versions: setup
 	scripts/setup.sh valkey redis5
 
+# The tests that start real servers on every server version that can be had (ten minutes), or on one: ONLY=7.0.
+matrix:
+	scripts/matrix.sh $(if $(ONLY),ONLY=$(ONLY))
+
 # Each fuzz target for SECONDS, or the one TARGET; RECORD=1 keeps count in fuzz/executions.tsv.
 fuzz:
 	SECONDS_EACH=$(or $(SECONDS),60) TARGET="$(TARGET)" RECORD="$(RECORD)" scripts/fuzz.sh
@@ -29,9 +33,11 @@ fuzz:
 bench: setup
 	scripts/bench.sh $(MODE)
 
-# A million simulated schedules, or SCHEDULES=…; or SECONDS=…, a third of them simulated, the rest processes on real servers.
+# A million simulated schedules, or SCHEDULES=…; or SECONDS=…, a third of them simulated, the rest processes on real
+# servers. Then a hundred thousand timeouts and cancels on real servers, or TIMEOUTS=….
 soak: setup
-	scripts/soak.sh $(if $(SECONDS),SECONDS=$(SECONDS),SCHEDULES=$(or $(SCHEDULES),1000000))
+	scripts/soak.sh $(if $(SECONDS),SECONDS=$(SECONDS),SCHEDULES=$(or $(SCHEDULES),1000000)) \
+		TIMEOUTS=$(or $(TIMEOUTS),100000)
 
 # Every way to get the protocol wrong that is known, and how soon the simulation sees it. WRITE=1 writes the table.
 mutants:

@@ -13,11 +13,11 @@ use std::{
 };
 
 use quorlock::{
-    Fencing, LocalLocker, Locker,
+    Fencing, LocalLocker,
     testing::{Answer, Server, Servers},
 };
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
-use support::connected;
+use support::{patient, patient_shared};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -46,7 +46,7 @@ fn a_local_locker_allocates_nothing() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for nodes in [1, 3, 5, 7] {
         let servers = Servers::start(nodes).unwrap();
-        let locker = connected(&servers);
+        let locker = patient(&servers);
         let released = allocations(|| locker.lock("x").try_acquire().unwrap().release().unwrap());
         assert_eq!(released, 0, "N = {nodes}, released");
         let dropped = allocations(|| drop(locker.lock("x").try_acquire().unwrap()));
@@ -69,7 +69,7 @@ fn a_local_locker_allocates_nothing() {
 fn a_refusal_allocates_its_record() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let servers = Servers::start(5).unwrap();
-    let locker = connected(&servers);
+    let locker = patient(&servers);
     let _guard = locker.lock("x").try_acquire().unwrap();
     let refused = allocations(|| drop(locker.lock("x").try_acquire().unwrap_err()));
     assert_eq!(refused, PAIRS);
@@ -82,7 +82,7 @@ const SHARED_LOCKER: usize = 4;
 fn a_shared_locker_allocates_what_it_hands_over() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let servers = Servers::start(5).unwrap();
-    let locker = Locker::connect(servers.tcp_urls()).unwrap();
+    let locker = patient_shared(servers.tcp_urls());
     let released = allocations(|| locker.lock("x").try_acquire().unwrap().release().unwrap());
     assert_eq!(released, SHARED_LOCKER * PAIRS, "released");
 }
@@ -219,7 +219,7 @@ impl<'a> Books<'a> {
 fn commands_and_bytes_of_a_pair() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let servers = Servers::start(3).unwrap();
-    let locker = connected(&servers);
+    let locker = patient(&servers);
     let pair = || locker.lock("orders/42").try_acquire().unwrap().release().unwrap();
     pair();
     let (set, release) = (102, 133);
@@ -239,7 +239,7 @@ fn counters(servers: &Servers) -> Vec<Answer> {
 fn commands_of_a_fenced_pair() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let servers = Servers::start(3).unwrap();
-    let locker = connected(&servers);
+    let locker = patient(&servers);
     for (fencing, runs) in [(Fencing::OneRoundTrip, 6), (Fencing::Confirmed, 6 + 2)] {
         let request = || locker.lock("orders/42").fencing(fencing);
         let pair = || request().try_acquire().unwrap().release().unwrap();

@@ -1170,7 +1170,12 @@ fn a_release_does_not_wait_for_nodes_that_are_known_to_be_down_and_is_owed_to_th
 
 #[test]
 fn a_release_that_is_put_off_is_done_once_the_node_works_again() {
-    for reply in ["BUSY Redis is busy", "LOADING Redis is loading", "MISCONF cannot persist"] {
+    // Redis 5 and 6.2 say it of a script's command.
+    let wrapped = "ERR Error running script (call to f_71c88938aaf8cc22722b7ef5bd77de28e0984f85): @user_script:5: \
+                   @user_script: 5: -MISCONF cannot persist";
+    for reply in
+        ["BUSY Redis is busy", "LOADING Redis is loading", "MISCONF cannot persist", wrapped]
+    {
         let mut world = World::new(3);
         let grant = world.acquired("r");
         world.nodes[0].instead = Some(Box::new(move |_| Some(format!("-{reply}\r\n").into())));

@@ -6,12 +6,9 @@ mod support;
 use std::{
     future::Future,
     pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    task::{Context, Poll, Wake, Waker},
-    thread::{self, Thread},
+    sync::atomic::{AtomicUsize, Ordering},
+    task::{Context, Waker},
+    thread,
     time::Instant,
 };
 
@@ -21,31 +18,13 @@ use quorlock::{
     testing::{Server, Servers},
 };
 use support::{
-    eventually, ms,
+    block_on, eventually, ms,
     proxy::{Plan, Proxy},
     secs, values,
 };
 
 fn connect(servers: &Servers) -> Locker {
     Locker::connect(servers.tcp_urls()).unwrap()
-}
-
-/// The smallest executor there is.
-fn block_on<F: Future>(future: F) -> F::Output {
-    struct Unpark(Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => thread::park(),
-        }
-    }
 }
 
 #[test]

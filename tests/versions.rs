@@ -7,7 +7,7 @@ mod support;
 use std::path::PathBuf;
 
 use quorlock::{
-    Builder, ConnectError, LocalLocker, NodeError, Vote,
+    Builder, ConnectError, LocalLocker, NodeError, RestartGuard, Vote,
     testing::{Data, Server, ServerBuilder, Servers},
 };
 use support::{
@@ -60,7 +60,8 @@ fn scripts_that_were_flushed_are_sent_again() {
 fn a_restarted_server_votes_again() {
     for program in programs() {
         let mut servers = Servers::start_each(3, of(program)).unwrap();
-        let locker = LocalLocker::connect(servers.tcp_urls()).unwrap();
+        let builder = Builder::new().nodes(servers.tcp_urls()).restart_guard(RestartGuard::Off);
+        let locker = builder.connect_local().unwrap();
         for i in 0..3 {
             servers[i].restart(Data::Wipe).unwrap();
         }

@@ -4,6 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use super::{Held, LostSignal};
 use crate::{
+    completion::Completion,
     error::{Attempt, ExtendError, LostReason, ReleaseError},
     fencing::FencingToken,
     future::{Extend, Release},
@@ -133,6 +134,14 @@ impl LockGuard {
     /// A node that had not answered when a quorum was there is [`Pending`](crate::Vote::Pending) in it.
     pub fn attempt(&self) -> &Attempt {
         &self.attempt
+    }
+
+    /// What the nodes have said by now to this lock, and to its latest extension if there was one: for tests.
+    #[doc(hidden)]
+    pub fn votes(&self) -> Option<(Attempt, Option<Attempt>)> {
+        let answer = Arc::new(Completion::new());
+        self.handle.send(Message::Votes { lease: self.lease, answer: answer.clone() });
+        answer.wait()
     }
 }
 

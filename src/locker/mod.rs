@@ -17,7 +17,7 @@ use crate::{
     config::{Builder, Config},
     connect,
     driver::clock,
-    error::{AcquireError, CloseError, ConnectError, ExtendError, ReleaseError},
+    error::{AcquireError, Attempt, CloseError, ConnectError, ExtendError, ReleaseError},
     fencing::Fencing,
     future::Acquire,
     guard::{KeepAlive, LockGuard},
@@ -123,7 +123,14 @@ pub(crate) enum Message {
         lease: Id<Lease>,
         answer: Option<Arc<Completion<Result<(), ReleaseError>>>>,
     },
+    Votes {
+        lease: Id<Lease>,
+        answer: Arc<Completion<Votes>>,
+    },
 }
+
+/// On the lock, and on its latest extension if there was one.
+pub(crate) type Votes = (Attempt, Option<Attempt>);
 
 /// A request on its way to another thread.
 #[derive(Debug)]
@@ -393,6 +400,7 @@ impl Message {
                 answer.complete(Err(ReleaseError::Closed));
             }
             Self::Stats { answer } => drop(answer.abandon()),
+            Self::Votes { answer, .. } => drop(answer.abandon()),
             Self::Cancel { .. } | Self::Panic | Self::Release { answer: None, .. } => {}
         }
     }

@@ -151,6 +151,10 @@ impl Service {
             Message::Panic => panic!("asked to"),
             Message::Release { lease, answer } => self.release(now, lease, answer),
             Message::Stats { answer } => answer.complete(self.driver.engine().stats()),
+            Message::Votes { lease, answer } => match self.driver.engine().votes(now, lease) {
+                Some(votes) => answer.complete(votes),
+                None => drop(answer.abandon()),
+            },
         }
     }
 

@@ -5,6 +5,8 @@
 mod child;
 mod demo;
 mod exclusion;
+#[path = "../support/features.rs"]
+mod features;
 mod lost;
 mod outcome;
 mod signals;

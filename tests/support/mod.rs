@@ -7,15 +7,23 @@ pub mod asked;
 pub mod child;
 pub mod counter;
 pub mod fake;
+pub mod features;
 pub mod preload;
 pub mod proxy;
 
 use std::{
     collections::HashSet,
     fs,
+    future::Future,
     os::unix::fs::symlink,
     path::PathBuf,
-    sync::atomic::{AtomicUsize, Ordering},
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll, Wake, Waker},
+    thread::{self, Thread},
     time::{Duration, Instant},
 };
 
@@ -25,11 +33,11 @@ use quorlock::{
     testing::{Answer, Server, Servers},
 };
 
-pub fn secs(secs: u64) -> Duration {
+pub const fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
 
-pub fn ms(millis: u64) -> Duration {
+pub const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
@@ -186,7 +194,25 @@ pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
         assert!(start.elapsed() < secs(10), "{what}");
-        std::thread::sleep(ms(2));
+        thread::sleep(ms(2));
+    }
+}
+
+/// The smallest executor there is.
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
     }
 }
 

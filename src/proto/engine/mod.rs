@@ -163,6 +163,18 @@ impl Engine {
         self.leases.get(id).map_or(Time::from_nanos(0), |lease| lease.valid_until)
     }
 
+    /// What the nodes have said by now to a lock's `SET`, and to the latest extension if there was one.
+    pub fn votes(
+        &self,
+        now: Time,
+        id: Id<Lease>,
+    ) -> Option<(error::Attempt, Option<error::Attempt>)> {
+        let lease = self.leases.get(id)?;
+        let names = &self.settings.names;
+        let change = (lease.round > 0).then(|| lease.change.record(now, 1, names));
+        Some((lease.claim.record(now, 1, names), change))
+    }
+
     /// How connecting stands, as votes: granted is ready, failed is the last error of a node that is not. Its next try
     /// may be under way by then; pending is its first.
     pub fn connections(&self) -> (Verdict, Vec<Vote>) {
