@@ -60,10 +60,11 @@ impl Fence {
     /// The token, if it can be had without a second round, and the nodes that stand for it. `granted` are the nodes
     /// whose grants count.
     pub fn at_once(&self, granted: NodeSet, quorum: Quorum) -> Option<(FencingToken, NodeSet)> {
-        if self.mode != Fencing::OneRoundTrip {
+        if self.mode != Fencing::OneRoundTrip && !mutant!(ConfirmationSkipped) {
             return None;
         }
         let highest = self.highest(granted)?;
+        mutant!(CountedByOne => return Some((FencingToken::new(highest), granted)));
         let agreeing: NodeSet = granted.filter(|node| self.count(*node) == highest).collect();
         quorum.is_met_by(agreeing).then_some((FencingToken::new(highest), agreeing))
     }
@@ -72,6 +73,9 @@ impl Fence {
     /// `granted` the lock by now. Never less than before: counters were raised to that.
     pub fn propose(&mut self, granted: NodeSet) {
         self.members = granted;
+        mutant!(AnyNodeConfirms => for node in NodeId::all(15).take(self.counts.len()) {
+            self.members.insert(node);
+        });
         self.proposed = self.highest(granted).unwrap_or(0).max(self.proposed);
     }
 
@@ -87,11 +91,16 @@ impl Fence {
 
     /// Whether a node that still holds the lock, with its counter at `count`, confirms the proposal.
     pub fn is_confirmed_by(&self, node: NodeId, count: u64) -> bool {
+        mutant!(AnyNodeConfirms => return true);
         self.members.contains(node) && count == self.proposed
     }
 
     /// The token, once a second round's quorum has confirmed it.
     pub fn confirmed(&self, by: NodeSet, quorum: Quorum) -> Option<FencingToken> {
+        mutant!(LowestCountTaken => {
+            let lowest = by.map(|node| self.count(node)).min().unwrap_or(0);
+            return quorum.is_met_by(by).then_some(FencingToken::new(lowest));
+        });
         quorum.is_met_by(by).then_some(FencingToken::new(self.proposed))
     }
 

@@ -304,7 +304,9 @@ impl Lease {
     fn credit_repair(&mut self, node: NodeId, vote: &Vote) {
         if matches!(vote, Vote::Granted) && !self.mine.contains(node) {
             self.mine.insert(node);
-            self.joining.insert(node);
+            if !mutant!(RepairedStands) {
+                self.joining.insert(node);
+            }
             self.denied.remove(node);
         }
         if matches!(vote, Vote::Unknown(_)) {
@@ -332,6 +334,7 @@ impl Lease {
         if let Some((token, by)) = taken {
             self.fencing_token = Some(token);
             self.joining = self.mine.without(by);
+            mutant!(LateGrantStands => self.joining = NodeSet::default());
         }
         taken.is_some()
     }
@@ -342,7 +345,7 @@ impl Lease {
         match vote {
             Vote::Granted => {
                 self.mine.insert(node);
-                if self.fencing_token.is_some() {
+                if self.fencing_token.is_some() && !mutant!(LateGrantStands) {
                     self.joining.insert(node);
                 }
             }

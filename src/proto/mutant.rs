@@ -50,7 +50,11 @@ mod build {
 
     mutants! {
         AbandonedReplySkipped: "an attempt that is given up takes its entries out of the queue of expected replies",
+        AnyNodeConfirms: "any node that has the key confirms a fencing token, whatever its count",
         CloseLeavesLocks: "closing the locker releases nothing",
+        ConfirmationSkipped: "a fencing token that is to be confirmed is taken without a second round",
+        CountedByOne: "one node's count is enough for a fencing token from one round trip",
+        CounterStartsOver: "a counter that was lost with its server's memory begins at one again",
         DenialIgnored: "a node's \"not mine\" is not counted against the lock",
         DenierStays: "a node that has denied the lock is asked and counted again",
         DoubtIgnored: "an earlier, shorter extension that may still run is not reckoned with",
@@ -65,8 +69,10 @@ mod build {
         ExtensionFromReply: "an extension's validity is counted from its replies",
         HalfIsQuorum: "half of an even number of nodes is a quorum",
         HandshakeCutShort: "the last reply of the handshake is not waited for",
+        LateGrantStands: "a grant that comes after the fencing token was taken counts for an extension at once",
         LateReplyCredited: "the late reply to an attempt that is over counts for the next one",
         LossOnlyOnReply: "a loss is noticed when a reply comes, and not at the validity's end",
+        LowestCountTaken: "the fencing token is the lowest count of a quorum",
         NoReleaseAfterCancel: "a request that is cancelled leaves its keys",
         NoReleaseAfterLoss: "an attempt that is lost leaves its keys",
         NoScriptIsGrant: "NOSCRIPT counts as done",
@@ -80,6 +86,7 @@ mod build {
         ReleaseOnNewConnection: "a connection with an unanswered SET is closed, and the release goes over the next one",
         ReleaseOnlyWhereGranted: "nodes that have not answered the SET get no release",
         ReleasedByAny: "one node is enough for a release to be reported as done",
+        RepairedStands: "a node to which the lock was put back counts for an extension at once",
         SentForgotten: "a SET that a broken connection took with it is taken for not sent",
         SetWithoutNx: "SET is sent without NX",
         SetWithoutPx: "SET is sent without PX",
@@ -105,6 +112,9 @@ mod build {
     pub(crate) fn is(mutant: Mutant) -> bool {
         CURRENT.get() == Some(mutant)
     }
+
+    pub const ACQUIRE_UNSEEDED: &str = "local count = redis.call('HINCRBY', KEYS[2], 'count', 1) \
+         redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) return 'set ' .. count";
 
     pub const EXTEND_OR_CREATE: &str =
         "redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) return 2";

@@ -17,6 +17,9 @@ impl Script {
         [Self::AcquireFenced, Self::Confirm, Self::Extend, Self::Release, Self::Repair];
 
     pub fn source(self) -> &'static str {
+        mutant!(CounterStartsOver => if self == Self::AcquireFenced {
+            return super::mutant::ACQUIRE_UNSEEDED;
+        });
         mutant!(ExtendCreates => if self == Self::Extend { return super::mutant::EXTEND_OR_CREATE });
         mutant!(ReleaseAnything => if self == Self::Release { return super::mutant::RELEASE_ANYTHING });
         self.text()
