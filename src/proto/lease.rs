@@ -343,6 +343,8 @@ impl Lease {
     /// the release is right behind it.
     fn credit_claim(&mut self, node: NodeId, vote: Vote) {
         match vote {
+            // An extension overtook it while its script was sent: what was denied before is left to a repair.
+            Vote::Granted if self.denied.contains(node) => {}
             Vote::Granted => {
                 self.mine.insert(node);
                 if self.fencing_token.is_some() && !mutant!(LateGrantStands) {

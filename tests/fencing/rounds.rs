@@ -7,6 +7,7 @@ use quorlock::{
     internal::{
         engine::{Event, Grant},
         request::Spec,
+        script::Script,
     },
 };
 
@@ -352,6 +353,31 @@ fn a_late_node_counts_for_extensions_only_after_one_by_the_others() {
     world.answer(0);
     world.answer(2);
     extended(&mut world).unwrap();
+}
+
+/// The extension overtook the script that the node did not have: its answer is true, and comes first.
+#[test]
+fn a_node_that_denies_the_lock_and_grants_it_afterwards_stays_out() {
+    let mut world = counting(&[0, 0, 0]);
+    world.nodes[2].scripts.remove(Script::AcquireFenced.digest().as_slice());
+    world.acquire(fenced(Fencing::Confirmed));
+    for node in [0, 1, 0, 1] {
+        world.answer(node);
+    }
+    let grant = granted(&mut world);
+    world.serve(2);
+    world.extend(grant.lease, TTL).unwrap();
+    world.settle();
+    extended(&mut world).unwrap();
+    assert_eq!(world.holders("r")[2], Some(grant.token.to_string()), "it grants it late");
+    world.take_logs();
+    world.extend(grant.lease, TTL).unwrap();
+    world.settle();
+    extended(&mut world).unwrap();
+    assert_eq!(commands(&mut world), [1, 1, 0], "and is not asked any more");
+    world.release(grant.lease);
+    world.settle();
+    assert_eq!(world.holders("r"), [None, None, None]);
 }
 
 #[test]
