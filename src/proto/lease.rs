@@ -396,7 +396,8 @@ impl Lease {
             let claim = self.claim.vote(node);
             let ask = match verb {
                 Verb::Extend => {
-                    let may_hold = self.mine.contains(node) || matches!(claim, Vote::Pending);
+                    let is_pending = matches!(claim, Vote::Pending) && !self.denied.contains(node);
+                    let may_hold = self.mine.contains(node) || is_pending;
                     (may_hold || mutant!(ExtendAsksAll)) && !self.may_be_cut_short(node)
                 }
                 Verb::Confirm => self.fence.members().contains(node),
