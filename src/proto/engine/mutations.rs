@@ -5,7 +5,6 @@ use crate::{
     config::Drift,
     error::{NodeError, Vote},
     proto::{
-        command::Verb,
         lease::{Lease, Phase},
         node::{NodeId, NodeSet},
         session::{Asked, Command, Session},
