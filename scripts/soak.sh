@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Simulated schedules with fresh seeds on all cores: as many as are wished, or as fit into a third of the time. The rest of
-# the time goes to workloads of processes on real servers (tests/workloads). Then so many timeouts and cancels on real
-# servers, with every vote read back (tests/miscredit.rs). Ends with what was done in them, or with what went wrong; a
-# simulated schedule says how to see it again.
+# Simulated schedules with fresh seeds on all cores: as many as are wished, or as fit into a third of the time. The
+# rest of the time goes to workloads of processes on real servers (tests/workloads). Then so many timeouts and cancels
+# on real servers, with every vote read back (tests/miscredit.rs). Ends with what was done in them, or with what went
+# wrong; a simulated schedule says how to see it again.
 #
 # soak.sh [SCHEDULES=1000000 | SECONDS=600] [TIMEOUTS=100000]
 set -euo pipefail

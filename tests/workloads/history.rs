@@ -1,9 +1,9 @@
 //! What the clients wrote down, and what must hold of it.
 //!
 //! A client claims a resource from when it was told that it holds it until the validity that it was told of is over, or
-//! until it lets go: that it writes down before it does. Claims of two locks on one resource must not overlap, and fencing
-//! tokens go up. All times are nanoseconds of one clock, which all processes of a machine share and which goes on while
-//! they are stopped.
+//! until it lets go: that it writes down before it does. Claims of two locks on one resource must not overlap, and
+//! fencing tokens go up. All times are nanoseconds of one clock, which all processes of a machine share and which goes on
+//! while they are stopped.
 
 use std::collections::{BTreeMap, HashSet};
 

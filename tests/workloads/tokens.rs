@@ -1,8 +1,8 @@
 //! Nodes that lose the last that they counted: no fencing token may come twice.
 //!
-//! Of three nodes one is away while locks are taken. Then another loses the end of its append-only file, as in a power cut,
-//! and the third goes away: a quorum is now one node that has never heard of the last locks, and one that has forgotten
-//! them.
+//! Of three nodes one is away while locks are taken. Then another loses the end of its append-only file, as in a power
+//! cut, and the third goes away: a quorum is now one node that has never heard of the last locks, and one that has
+//! forgotten them.
 
 use std::{
     fs::{self, OpenOptions},
@@ -20,7 +20,7 @@ use super::{
     support::proxy::{Proxy, Random},
 };
 
-/// Takes so many locks, while one node after another loses its tail. Panics at a token that is not above the one before.
+/// Takes so many locks, while one node after another loses its tail. Panics at one that is not above the one before.
 pub fn lose_tails(acquisitions: u64) {
     let mut scene = Scene::new();
     let (mut rounds, mut forgotten) = (0, 0);
