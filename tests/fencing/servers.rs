@@ -76,6 +76,23 @@ fn a_server_that_forgot_its_counter_goes_on_from_its_clock() {
     }
 }
 
+/// It may be back at a time before somebody else was counted there, and would confirm their number again.
+#[test]
+fn a_server_that_was_restarted_between_the_rounds_confirms_nothing() {
+    let mut server = Server::builder().persistent(true).start().unwrap();
+    let locker = Builder::new().nodes([server.tcp_url()]).connect_local().unwrap();
+    let guard = locker.lock("r").ttl(secs(60)).fencing(Fencing::Confirmed).try_acquire().unwrap();
+    let count = guard.fencing_token().unwrap().to_string();
+    let script = include_str!("../../lua/confirm.lua");
+    let token = guard.token().as_str();
+    let confirm = ["EVAL", script, "2", "r", COUNTER, token, &count];
+    let said = |answer| Answer::Text(format!("{answer} {}", &token[..8]));
+    assert_eq!(server.command(&confirm).unwrap(), said(format!("count {count}")));
+    server.restart(Data::Keep).unwrap();
+    assert_eq!(server.get("r").unwrap().as_deref(), Some(token), "the lock is there");
+    assert_eq!(server.command(&confirm).unwrap(), said("gone".into()));
+}
+
 #[test]
 fn a_flushed_counter_repeats_no_token() {
     let servers = Servers::start(3).unwrap();

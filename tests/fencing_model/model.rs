@@ -246,7 +246,9 @@ impl Model {
             return;
         }
         let mut next = *state;
-        let count = raise(&mut next, a, n, attempt.number);
+        let Some(count) = raise(&mut next, a, n, attempt.number) else {
+            return;
+        };
         let counts = attempt.phase != Phase::Out && self.counts(attempt, n, count);
         let lane = &mut next.attempts[a].lanes[n];
         lane.confirm = if counts { Confirm::Counts } else { Confirm::None };
@@ -264,7 +266,9 @@ impl Model {
             return;
         }
         let mut next = *state;
-        let count = raise(&mut next, a, n, attempt.stale);
+        let Some(count) = raise(&mut next, a, n, attempt.stale) else {
+            return;
+        };
         let lane = &mut next.attempts[a].lanes[n];
         lane.stale = false;
         let counts = self.flaw == Some(Flaw::EarlierRound)
@@ -622,14 +626,17 @@ fn node(slot: Slot<usize>) -> Node {
     Node { count: small(count), restarted: run != Some(RUN) }
 }
 
-/// Runs a confirm where the key is.
-fn raise(state: &mut State, a: usize, n: usize, number: u8) -> u8 {
+/// Runs a confirm where the key is. A node that was restarted since it counted last confirms nothing.
+fn raise(state: &mut State, a: usize, n: usize, number: u8) -> Option<u8> {
     let mut slot = slot(state, n);
-    let Answer::Count(count) = slot.confirm(a, i64::from(number)) else {
-        panic!("the key is there");
-    };
-    state.nodes[n] = node(slot);
-    small(count)
+    match slot.confirm(a, RUN, i64::from(number)) {
+        Answer::Count(count) => {
+            state.nodes[n] = node(slot);
+            Some(small(count))
+        }
+        Answer::Gone => None,
+        answer => panic!("{answer:?}"),
+    }
 }
 
 /// The highest number that anybody has seen: a clock is above it.

@@ -62,7 +62,7 @@ impl Pair {
             0..5 => return self.acquire(token),
             5..8 => {
                 let real = self.eval(Script::Confirm, 2, &[digits, &number.to_string()]);
-                (format!("confirm {number}"), real, self.model.confirm(token, number))
+                (format!("confirm {number}"), real, self.model.confirm(token, RUN, number))
             }
             8 => {
                 let real = self.eval(Script::Extend, 1, &[digits, TTL]);

@@ -393,7 +393,7 @@ impl World {
         let answer = match lua {
             Lua::AcquireUnseeded => both.acquire(token, run, || 0),
             Lua::AcquireFenced => both.acquire(token, run, || self.wall_clock(n)),
-            Lua::Confirm => both.confirm(token, count),
+            Lua::Confirm => both.confirm(token, run, count),
             _ => both.repair(token, (count > 0).then_some(count)),
         };
         trace!(self, "n{n} runs {lua:?} of t{token} with {count}: {answer:?}");

@@ -84,11 +84,16 @@ impl<T: Copy + Eq> Slot<T> {
         Answer::Set(count)
     }
 
-    pub fn confirm(&mut self, token: T, proposed: i64) -> Answer {
+    pub fn confirm(&mut self, token: T, run: u32, proposed: i64) -> Answer {
         if self.key != Some(token) {
             return Answer::Gone;
         }
-        self.raise(proposed).map_or_else(|error| error, Answer::Count)
+        match self.counter {
+            Counter::WrongType => Answer::WrongType,
+            Counter::Hash { run: counted_by, .. } if counted_by != Some(run) => Answer::Gone,
+            Counter::Hash { count: Count::None, .. } => Answer::CounterError,
+            Counter::Hash { .. } => self.raise(proposed).map_or_else(|error| error, Answer::Count),
+        }
     }
 
     pub fn extend(&self, token: T) -> Answer {
