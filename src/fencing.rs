@@ -27,7 +27,8 @@ pub enum Fencing {
     #[default]
     Off,
     /// A token from two round trips: the lock is taken, and then a quorum of the nodes that granted it confirms the
-    /// number. Tokens are in the order in which their holders had the lock.
+    /// number. Tokens are in the order in which their holders had the lock. Each round trip has the node timeout; a
+    /// node that falls silent just between the two is waited for as long again as the first took.
     Confirmed,
     /// A token from one round trip where the nodes' counters agree, as they mostly do, and from two where not. Tokens
     /// are unique, and a lock asked for after another was granted has the higher one; but of two that were asked for
@@ -41,8 +42,8 @@ pub enum Fencing {
 /// that is lower than the highest it has seen. Then a holder that was paused past its lock's validity, and does not
 /// know it, does no harm (Kleppmann, "How to do distributed locking", 2016).
 ///
-/// Numbers are not consecutive, and mean nothing between resources. They go up as long as a node that was restarted
-/// without its latest data has a clock that is not behind what it showed before.
+/// Numbers are not consecutive, and mean nothing between resources. They go up as long as a node that lost its counter
+/// (in a restart, by `FLUSHALL`, by eviction) has a clock that is past the highest number that any node gave before.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct FencingToken(u64);
 

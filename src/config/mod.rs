@@ -229,6 +229,8 @@ impl Builder {
     ///
     /// Each extension then asks the nodes that do not hold the lock to take it (never where somebody else's key is). What
     /// was put back counts for nothing until a later extension by the others has shown that the lock was held all along.
+    /// A node whose connection broke with such a command unanswered, which may therefore run at any time, is left out
+    /// until it is seen to have been restarted.
     pub fn repair(mut self, repair: bool) -> Self {
         self.repair = repair;
         self

@@ -65,7 +65,8 @@ impl Attempt {
     }
 
     /// Who has granted it.
-    pub fn granted(&self, nodes: impl Iterator<Item = NodeId>) -> NodeSet {
+    pub fn granted(&self) -> NodeSet {
+        let nodes = NodeId::all(u8::try_from(self.votes.len()).unwrap_or(u8::MAX));
         nodes.filter(|node| matches!(self.vote(*node), Vote::Granted)).collect()
     }
 

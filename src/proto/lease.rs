@@ -48,19 +48,21 @@ pub struct Lease {
     /// The latest confirmation, extension or release and its votes.
     pub change: Attempt,
     pub fence: Fence,
+    /// How long a second round waits for those it went to, if there are others to ask.
+    pub patience: Duration,
     /// The token that the holder was given.
     pub fencing_token: Option<FencingToken>,
     /// Counts the changes: tells late answers to an earlier one from answers to this one.
     pub round: u32,
     /// Where the `SET` was sent to, and may have run or may yet run.
     pub sent: NodeSet,
-    /// Nodes that have not answered the `SET` or the latest repair. Another one behind that would put the lock back
-    /// where it was lost after the first was answered, and nobody would know.
+    /// Nodes where the `SET` or the latest repair may yet run: it was not answered, or lost with its connection. It could
+    /// put the lock back where it was lost after another repair was answered, and nobody would know.
     pub setting: NodeSet,
     /// Where the latest change was sent to.
     pub asked: NodeSet,
     /// Nodes that granted the lock and have said "mine" ever since: only these count for an extension. A
-    /// node that once said otherwise stays out, whatever it says later (fencing.md 4.6).
+    /// node that once said otherwise stays out, whatever it says later: somebody else may have had it in between.
     pub mine: NodeSet,
     /// Of `mine`, nodes that do not count yet, as it came to them too late: after the fencing token was taken,
     /// or by repair. They count once an extension by the others has shown that the lock was held all along.
@@ -147,9 +149,13 @@ impl Lease {
         match self.phase {
             Phase::Claiming { .. } => Some(self.claim.deadline()),
             // Not after the validity's end.
-            Phase::Confirming { .. }
-            | Phase::Extending { .. }
-            | Phase::Releasing { reported: true } => Some(self.change.deadline()),
+            Phase::Confirming { .. } => {
+                let deadline = self.change.deadline();
+                Some(self.proposes_again_at().map_or(deadline, |at| at.min(deadline)))
+            }
+            Phase::Extending { .. } | Phase::Releasing { reported: true } => {
+                Some(self.change.deadline())
+            }
             Phase::Held if self.watched && !mutant!(LossOnlyOnReply) => {
                 let next = self.schedule.and_then(|schedule| schedule.next());
                 Some(next.map_or(self.valid_until, |next| next.min(self.valid_until)))
@@ -232,7 +238,12 @@ impl Lease {
         }
     }
 
-    /// The command has been answered, or will not be.
+    /// Another process answers at the node: what its connections took with them does not run any more.
+    pub fn restarted(&mut self, node: NodeId) {
+        self.setting.remove(node);
+    }
+
+    /// The command has been answered, or was not sent.
     pub fn mark_settled(&mut self, node: NodeId, verb: Verb) {
         if verb.is_claim() || verb == Verb::Repair {
             self.setting.remove(node);
@@ -241,7 +252,10 @@ impl Lease {
 
     /// Takes what became of one command on one node, in time or late.
     pub fn credit(&mut self, node: NodeId, command: Command, vote: Vote) {
-        self.mark_settled(node, command.verb);
+        // What a connection took with it may yet run.
+        if !matches!(vote, Vote::Unknown(_)) {
+            self.mark_settled(node, command.verb);
+        }
         match command.verb {
             Verb::Acquire | Verb::AcquireFenced => self.credit_claim(node, vote),
             Verb::Confirm => self.credit_confirmation(node, command.round, vote),
@@ -314,22 +328,17 @@ impl Lease {
         }
     }
 
-    /// The attempt is won. Says whether it has what it was to have: a fencing token, if one was asked for.
-    pub fn is_complete(
-        &mut self,
-        nodes: impl Iterator<Item = NodeId> + Clone,
-        quorum: Quorum,
-    ) -> bool {
+    /// A quorum has granted it. Takes its fencing token if it can, and says whether nothing is missing now.
+    pub fn take_fencing_token(&mut self, quorum: Quorum) -> bool {
         if !self.fence.is_on() {
             return true;
         }
-        let granted = self.claim.granted(nodes.clone());
         let taken = match self.phase {
             Phase::Confirming { .. } => {
-                let by = self.change.granted(nodes);
+                let by = self.change.granted();
                 self.fence.confirmed(by, quorum).map(|token| (token, by))
             }
-            _ => self.fence.at_once(granted, quorum),
+            _ => self.fence.at_once(self.claim.granted(), quorum),
         };
         if let Some((token, by)) = taken {
             self.fencing_token = Some(token);
@@ -436,6 +445,13 @@ impl Lease {
             && self.ttl_min.millis() < self.ttl.millis()
     }
 
+    /// When a second round gives up waiting for those it went to, if others have granted the lock meanwhile: after twice
+    /// what the first round took.
+    pub fn proposes_again_at(&self) -> Option<Time> {
+        let late = self.claim.granted().without(self.fence.members());
+        (!late.is_empty()).then(|| self.change.started().after(self.patience))
+    }
+
     fn is_confirming(&self, round: u32) -> bool {
         matches!(self.phase, Phase::Confirming { .. }) && round == self.round
     }
@@ -471,6 +487,7 @@ impl Default for Lease {
             claim: Attempt::default(),
             change: Attempt::default(),
             fence: Fence::default(),
+            patience: Duration::ZERO,
             fencing_token: None,
             round: 0,
             sent: NodeSet::default(),

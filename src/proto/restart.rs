@@ -40,13 +40,16 @@ impl Restarts {
         self.heard = now;
     }
 
-    /// A new connection's first words.
-    pub fn connected(&mut self, now: Time, identity: &Identity) {
+    /// A new connection's first words. Says whether another process answers than before.
+    pub fn connected(&mut self, now: Time, identity: &Identity) -> bool {
         let Some(run_id) = &identity.run_id else {
-            return; // It may not say, and is believed.
+            return false; // It may not say, and is believed.
         };
         let changed = match &self.run_id {
-            Some(known) if known == run_id => return self.heard(now),
+            Some(known) if known == run_id => {
+                self.heard(now);
+                return false;
+            }
             known => known.is_some(),
         };
         let uptime = Duration::from_secs(identity.uptime_secs.unwrap_or(0));
@@ -66,6 +69,7 @@ impl Restarts {
         self.age = forgetful.then_some((age, now));
         self.run_id = Some(run_id.clone());
         self.heard(now);
+        changed
     }
 
     /// How long it is still to stay away, where a lock may live for `longest`.

@@ -77,6 +77,10 @@ impl<T: Default> Slab<T> {
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.slots.iter().filter(|slot| slot.used).map(|slot| &slot.value)
     }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.slots.iter_mut().filter(|slot| slot.used).map(|slot| &mut slot.value)
+    }
 }
 
 fn index_of(index: u32) -> usize {

@@ -220,6 +220,41 @@ fn a_key_that_is_gone_before_the_second_round_loses_the_attempt_and_is_released(
 }
 
 #[test]
+fn a_node_that_falls_silent_between_the_rounds_is_not_waited_for() {
+    let mut world = counting(&[0, 0, 0]);
+    world.acquire(fenced(Fencing::Confirmed));
+    world.pass(ms(3));
+    for node in [0, 1, 2, 0] {
+        world.answer(node);
+    }
+    world.pass(ms(6) - Duration::from_nanos(1));
+    assert_eq!(commands(&mut world), [2, 1, 1], "for as long again as the first took, and again");
+    world.pass(Duration::from_nanos(1));
+    world.answer(0);
+    world.answer(2);
+    let grant = granted(&mut world);
+    assert_eq!(token(&grant), 1);
+    assert_eq!(commands(&mut world), [1, 0, 1]);
+    assert_eq!(grant.attempt.elapsed(), ms(9));
+}
+
+#[test]
+fn all_second_rounds_end_with_the_deadline_of_the_first() {
+    let mut world = counting(&[0, 0, 0]);
+    world.acquire(fenced(Fencing::Confirmed));
+    for node in [0, 1, 2] {
+        world.answer(node);
+    }
+    // Proposed again, to all three, and answered by none of them.
+    world.pass(NODE_TIMEOUT - ms(1));
+    assert!(world.events.is_empty());
+    world.pass(ms(1));
+    assert!(matches!(world.events.remove(0), Event::NotAcquired { .. }));
+    world.settle();
+    assert_eq!(world.holders("r"), [None, None, None]);
+}
+
+#[test]
 fn a_second_round_that_nobody_answers_ends_with_its_deadline() {
     let mut world = counting(&[0, 0, 0]);
     world.acquire(fenced(Fencing::Confirmed));
@@ -466,6 +501,30 @@ fn a_repaired_node_counts_only_after_an_extension_that_did_not_need_it() {
         world.answer(0);
         world.answer(2);
         extended(&mut world).unwrap();
+    }
+}
+
+#[test]
+fn a_repair_that_may_yet_run_is_followed_by_another_only_in_another_process() {
+    for restarted in [false, true] {
+        let mut world = mending(&[0, 0, 0]);
+        let grant = lost_on_one(&mut world, Fencing::Confirmed);
+        world.extend(grant.lease, TTL).unwrap();
+        world.answer(0);
+        world.answer(1);
+        extended(&mut world).unwrap();
+        world.cut(2);
+        world.nodes[2].inbox.clear();
+        if restarted {
+            world.nodes[2].run_id = "another".into();
+        }
+        world.live(ms(500));
+        assert_eq!(world.ready(), 3);
+        world.take_logs();
+        world.extend(grant.lease, TTL).unwrap();
+        world.settle();
+        extended(&mut world).unwrap();
+        assert_eq!(commands(&mut world), [1, 1, usize::from(restarted)]);
     }
 }
 

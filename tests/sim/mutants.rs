@@ -109,6 +109,6 @@ const HEADER: &str = "\
 | --- | --- | ---: | --- | ---: |
 ";
 
-const SEEDS_MAX: u64 = 60_000;
+const SEEDS_MAX: u64 = 200_000;
 /// Few, as most mutants do other harm first, and that is enough.
 const SEEDS_FOR_DOUBLE: u64 = 2_000;

@@ -25,6 +25,8 @@ impl Engine {
         match lease.phase {
             Phase::Held if lease.valid_until <= now => self.lose(now, id, LostReason::Expired),
             Phase::Held => self.keep_alive(now, id),
+            // There is somebody else to ask: see `propose_again`.
+            Phase::Confirming { .. } if now < lease.change.deadline() => {}
             _ => lease.expire(nodes),
         }
         self.settle(now, id);
@@ -69,7 +71,10 @@ impl Engine {
         lease.phase = Phase::Extending { until };
         let deadline = now.after(node_timeout).min(lease.valid_until);
         let deadline = if mutant!(ExtendAfterEnd) { now.after(node_timeout) } else { deadline };
-        let missing = lease.missing(nodes.clone());
+        // Of those that are connected: for the others there is the next extension.
+        let sessions = &self.sessions;
+        let ready = nodes.clone().filter(|node| sessions[node.index()].is_ready());
+        let missing = lease.missing(ready);
         let to = lease.begin_change(nodes, Verb::Extend, now, deadline);
         self.broadcast(now, id, Verb::Extend, to);
         if self.settings.repair {

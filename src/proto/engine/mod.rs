@@ -360,7 +360,10 @@ impl Engine {
             let name = &self.settings.names[twin.index()];
             return Err(NodeError::Config(format!("the same server as {name}").into()));
         }
-        self.restarts[node.index()].connected(now, self.sessions[node.index()].identity());
+        let identity = self.sessions[node.index()].identity();
+        if self.restarts[node.index()].connected(now, identity) {
+            self.leases.iter_mut().for_each(|lease| lease.restarted(node));
+        }
         self.send_parked(now, node);
         Ok(())
     }

@@ -228,8 +228,10 @@ impl Engine {
     /// A node that has been silent until then after a command is taken for dead. Not before the attempt has ended and its
     /// release is written: a `SET` that lies in the server's buffer still runs.
     pub(super) fn overdue(&self, now: Time, id: Id<Lease>) -> Time {
-        let node_timeout = self.leases.get(id).map(|lease| lease.node_timeout);
-        let attempt = node_timeout.unwrap_or_default();
-        now.after(self.settings.connect_timeout.max(attempt.saturating_mul(2)))
+        let longest = self.leases.get(id).map(|lease| {
+            let rounds = if lease.fence.is_on() { 2 } else { 1 };
+            lease.node_timeout.saturating_mul(rounds + 1)
+        });
+        now.after(self.settings.connect_timeout.max(longest.unwrap_or_default()))
     }
 }

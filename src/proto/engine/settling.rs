@@ -20,6 +20,7 @@ use crate::{
 impl Engine {
     /// Acts on the verdict, if there is one by now, and on the next one if that is due at once.
     pub(super) fn settle(&mut self, now: Time, id: Id<Lease>) {
+        self.propose_again(now, id);
         while let Some((phase, verdict)) = self.verdict(id) {
             match phase {
                 Phase::Claiming { request } | Phase::Confirming { request } => {
@@ -72,23 +73,43 @@ impl Engine {
         let (Some(lease), Some(request)) = (self.leases.get_mut(id), self.requests.get(by)) else {
             return false;
         };
-        let deadline = request.attempt_deadline(now).min(lease.valid_until);
+        // All second rounds of an attempt have one deadline.
+        let deadline = match lease.phase {
+            Phase::Confirming { .. } => lease.change.deadline(),
+            _ => {
+                lease.patience = (now.since(lease.claim.started()) * 2).max(PATIENCE_MIN);
+                request.attempt_deadline(now).min(lease.valid_until)
+            }
+        };
         if deadline <= now {
             return false;
         }
         lease.phase = Phase::Confirming { request: by };
-        lease.fence.propose(lease.claim.granted(nodes.clone()));
+        lease.fence.propose(lease.claim.granted());
         let to = lease.begin_change(nodes, Verb::Confirm, now, deadline);
         self.broadcast(now, id, Verb::Confirm, to);
         true
     }
 
+    /// A node that fell silent between the rounds is not waited for if others have granted the lock meanwhile.
+    fn propose_again(&mut self, now: Time, id: Id<Lease>) {
+        let Some(lease) = self.leases.get(id) else {
+            return;
+        };
+        let Phase::Confirming { request } = lease.phase else {
+            return;
+        };
+        let due = lease.proposes_again_at().is_some_and(|at| at <= now);
+        if due && lease.change.verdict(self.quorum) == Verdict::Open {
+            self.begin_confirmation(now, id, request);
+        }
+    }
+
     fn settle_claim(&mut self, now: Time, id: Id<Lease>, by: Id<Request>, verdict: Verdict) {
-        let nodes = self.nodes();
         let Some(lease) = self.leases.get_mut(id) else {
             return;
         };
-        let complete = verdict == Verdict::Won && lease.is_complete(nodes, self.quorum);
+        let complete = verdict == Verdict::Won && lease.take_fencing_token(self.quorum);
         if verdict == Verdict::Won && !complete && self.begin_confirmation(now, id, by) {
             return;
         }
@@ -168,3 +189,6 @@ impl Engine {
         self.requests.free(id);
     }
 }
+
+/// Below this a second round is not impatient: a busy machine takes as long.
+const PATIENCE_MIN: Duration = Duration::from_millis(1);
