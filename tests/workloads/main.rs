@@ -83,7 +83,7 @@ fn no_token_repeats_where_nodes_lose_the_last_they_counted() {
 fn soak() {
     let all = secs(std::env::var("SECONDS").expect("SECONDS, please").parse().unwrap());
     let begun = Instant::now();
-    tokens::lose_tails(25 * all.as_secs());
+    tokens::lose_tails(TOKENS.max(25 * all.as_secs()));
     // Begun anew every now and then, so that neither logs nor sets grow without end.
     let rounds = |until_percent: u32, run: &dyn Fn(Duration)| loop {
         let left = (all * until_percent / 100).saturating_sub(begun.elapsed());
@@ -97,6 +97,9 @@ fn soak() {
     rounds(72, &|time| contend(time, Memory::Kept).assert_right());
     rounds(100, &|time| contend(time, Memory::Guarded).assert_right());
 }
+
+/// What a soak takes at the least, while the nodes lose what they counted.
+const TOKENS: u64 = 10_000;
 
 /// What becomes of the data of servers that are killed, and what the clients do about that.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
