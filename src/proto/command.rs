@@ -160,12 +160,21 @@ fn refusal(verb: Verb, text: &[u8]) -> Ballot {
     match class(text) {
         b"NOSCRIPT" if verb != Verb::Acquire => Ballot::NoScript,
         b"NOPERM" => Ballot::Failed(NodeError::Auth(words(text))),
+        _ if is_denied_in_script(text) => Ballot::Failed(NodeError::Auth(words(text))),
         // Of a cluster, which is no independent master.
         b"ASK" | b"CLUSTERDOWN" | b"CROSSSLOT" | b"MOVED" => {
             Ballot::Failed(NodeError::Config(words(text)))
         }
         _ => Ballot::Failed(NodeError::Server(words(text))),
     }
+}
+
+/// Whether a script was refused a command that its user may not run. There is no word of its own for that: the first
+/// words are Redis's from 6 on, the others Valkey's.
+fn is_denied_in_script(text: &[u8]) -> bool {
+    const DENIED: [&[u8]; 2] = [b"The user executing the script can't", b"ACL failure in script"];
+    let text = text.strip_prefix(b"ERR ").unwrap_or(text);
+    DENIED.iter().any(|words| text.starts_with(words))
 }
 
 /// The first word of a server's error, which is all that may be relied on: the rest differs between

@@ -11,8 +11,8 @@ use std::{
 };
 
 use quorlock::{
-    AcquireError, Attempt, Builder, ConnectError, ExtendError, KeyState, LocalGuard, LocalLocker,
-    Locker, NodeError, ReleaseError, RestartGuard, Vote,
+    AcquireError, Attempt, Builder, ConnectError, ExtendError, Fencing, KeyState, LocalGuard,
+    LocalLocker, Locker, NodeError, ReleaseError, RestartGuard, Vote,
     internal::resp::encode::command,
     testing::{Answer, Data, Server, ServerBuilder, Servers},
 };
@@ -333,6 +333,14 @@ fn s8_a_right_that_is_missing_is_said_by_the_command_that_needs_it() {
     }
     let locker = patient(&servers);
     // What is refused: an acquire, an extension, a release.
+    // Also what only a fenced lock needs, and also where it waits.
+    on_all(&servers[..2], &["ACL", "SETUSER", "default", "-hmget"]);
+    let fenced = locker.lock("fenced").fencing(Fencing::Confirmed).timeout(secs(60)).acquire();
+    let attempt = no_quorum(fenced.unwrap_err());
+    assert!(
+        attempt.votes().take(2).all(|(_, vote)| matches!(vote.error(), Some(NodeError::Auth(_))))
+    );
+    on_all(&servers[..2], &["ACL", "SETUSER", "default", "+hmget"]);
     for (rule, refused) in [
         ("-set", [true, false, false]),
         ("resetkeys", [true, true, true]),
