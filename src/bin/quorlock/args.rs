@@ -276,6 +276,9 @@ fn resource(resource: OsString) -> Result<OsString, String> {
     const LEN_MAX: usize = 4096;
     match resource.len() {
         0 => Err(String::from("a resource cannot be empty")),
+        _ if resource.as_bytes().ends_with(b":fencing-counter") => Err(String::from(
+            "a resource cannot end in \":fencing-counter\", as the keys of counters do",
+        )),
         1..=LEN_MAX => Ok(resource),
         len => Err(format!("a resource of {len} bytes is too long (at most {LEN_MAX})")),
     }

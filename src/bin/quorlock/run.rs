@@ -86,7 +86,7 @@ fn hold(
             say(format_args!("the lock was lost while the command ran: {error}"));
             fate = Fate::Lost;
         }
-        Err(error) if options.verbose => say(error),
+        Err(error) if fate == Fate::Kept || options.verbose => say(error),
         _ => {}
     }
     Ok(match (fate, on_lost) {
