@@ -125,7 +125,8 @@ impl LockRequest<'_, LocalLocker> {
     ///
     /// # Blocking
     ///
-    /// For one round trip to the fastest quorum, at most for the node timeout.
+    /// For one round trip to the fastest quorum, at most for the node timeout; twice that for a confirmed
+    /// [fencing token](LockRequest::fencing).
     pub fn try_acquire(self) -> Result<LocalGuard, AcquireError> {
         let spec = self.single(&self.locker.shared.config);
         self.locker.acquire(spec.map_err(AcquireError::InvalidRequest)?)

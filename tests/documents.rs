@@ -13,8 +13,8 @@ use support::{eventually, secs};
 fn acl_line() -> Vec<String> {
     let security = include_str!("../SECURITY.md");
     let start = security.find("ACL SETUSER").unwrap();
-    let line = security[start..].split("```").next().unwrap();
-    line.split_whitespace().filter(|word| *word != "\\").map(String::from).collect()
+    let line = security[start..].lines().next().unwrap();
+    line.split_whitespace().map(String::from).collect()
 }
 
 #[test]

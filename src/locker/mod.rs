@@ -229,7 +229,8 @@ impl LockRequest<'_, Locker> {
     ///
     /// # Blocking
     ///
-    /// For one round trip to the fastest quorum, at most for the node timeout.
+    /// For one round trip to the fastest quorum, at most for the node timeout; twice that for a confirmed
+    /// [fencing token](LockRequest::fencing).
     pub fn try_acquire(self) -> Result<LockGuard, AcquireError> {
         self.try_acquire_async().wait()
     }
