@@ -160,6 +160,10 @@ fn refusal(verb: Verb, text: &[u8]) -> Ballot {
     match class(text) {
         b"NOSCRIPT" if verb != Verb::Acquire => Ballot::NoScript,
         b"NOPERM" => Ballot::Failed(NodeError::Auth(words(text))),
+        // What stands where the counter should be: only a person can tell what it is.
+        b"FENCING" | b"WRONGTYPE" if matches!(verb, Verb::AcquireFenced | Verb::Confirm) => {
+            Ballot::Failed(NodeError::Config(words(text)))
+        }
         _ if is_denied_in_script(text) => Ballot::Failed(NodeError::Auth(words(text))),
         // Of a cluster, which is no independent master.
         b"ASK" | b"CLUSTERDOWN" | b"CROSSSLOT" | b"MOVED" => {
